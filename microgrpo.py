@@ -1,0 +1,422 @@
+#!/usr/bin/env -S uv run --script
+# /// script
+# requires-python = ">=3.11"
+# dependencies = ["autograd>=1.9,<2", "numpy>=2.4,<3", "tqdm>=4.70,<5"]
+# ///
+"""GRPO in one readable file: a small neural network learns Battleship by trial and error.
+
+Group Relative Policy Optimization (GRPO; DeepSeekMath, arXiv 2402.03300) plays a group of games from the same start and
+calls a game good if it scored above the average of its group: no second network has to predict scores. It makes the
+moves of good games a little more likely and those of bad games less. Read from top to bottom; each section needs only
+what stands above it. Short names, here and in the papers:
+
+    policy    π(a|o), the probability of taking action a on seeing observation o; its numbers θ are called params here
+    reward    what a game pays; here the score of a game, from 0 to 1
+    G, B      games in a group, groups in a mini-batch
+    N         games played in lockstep, one per row of every array; B × G of them when training
+    T, S      the most steps (moves) that a game can take; the steps that all N games took, added up
+    tiles     board_size², numbered row by row; a tile's number is also the action that fires at it
+"""
+
+import contextlib
+import os
+import signal
+import sys
+import tempfile
+from abc import ABC, abstractmethod
+from collections.abc import Callable
+from dataclasses import dataclass
+from functools import lru_cache
+from pathlib import Path
+from typing import Any, NamedTuple, Self
+
+import autograd.numpy as anp  # NumPy that remembers what it computed, to differentiate it
+import numpy as np
+from autograd import grad
+from autograd.extend import defvjp, primitive
+from numpy.typing import NDArray
+from tqdm import tqdm
+
+Array = NDArray[Any]
+Params = dict[str, Array]
+Policy = Callable[[Params, Array], Array]  # (params, observation) -> probability of each action
+
+
+def require(allowed: object, name: str, value: object, what: str) -> None:
+    """Refuse a constant that cannot work in one sentence: a ValueError, or the end of a script."""
+    if not allowed:
+        sentence = f"{name} = {value!r} cannot work: it must be {what}."
+        raise SystemExit(sentence) if __name__ == "__main__" else ValueError(sentence)
+
+
+# === Game: ships hide on a board; fire at its tiles until every ship is hit, with few misses ==========================
+@dataclass(frozen=True)
+class BattleshipGameRules:
+    """Side of the board in tiles, and the fleet: ships[k] ships of length k. ValueError if they do not fit."""
+
+    board_size: int = 5
+    ships: tuple[int, ...] = (0, 0, 1, 1, 1, 0)
+
+    def __post_init__(self) -> None:
+        n, ships = self.board_size, self.ships
+        require(isinstance(n, int | np.integer) and 1 <= n <= 100, "board_size", n, "an integer from 1 to 100")
+        ok = isinstance(ships, tuple) and all(isinstance(k, int | np.integer) and k >= 0 for k in ships)
+        ok = ok and any(ships[1:]) and not any(ships[:1] + ships[n + 1 :])
+        require(ok, "ships", ships, f"a tuple that counts the ships of length 0 (none), 1, 2, ... to {n} at most")
+        BattleshipGame.random_board(self, seed=0, tries=1000)
+
+
+class BattleshipGame:
+    """N games at once, on boards (N, board_size, board_size) bool, True where a ship lies."""
+
+    def __init__(self, boards: Array) -> None:
+        self.shape, self.ships = boards.shape, boards.reshape(len(boards), -1)
+        self.seen = np.zeros(self.ships.shape, np.float32)  # (N, tiles): 0 not fired at, -1 miss, 1 hit
+        self.unhit = self.ships.sum(axis=1)  # (N,) ship tiles left; a game is over when there is none
+        self.water, self.misses = self.ships.shape[1] - self.unhit, np.zeros_like(self.unhit)
+
+    @staticmethod
+    @lru_cache(maxsize=1024)  # validation asks for the same boards again and again
+    def random_board(rules: BattleshipGameRules, seed: int, tries: float = np.inf) -> Array:
+        """Lay a fleet, (board_size, board_size) bool, the same for the same seed. ValueError if `tries` tries fail."""
+        n, rng = rules.board_size, np.random.default_rng(seed)
+        while True:
+            require(tries > 0, "ships", rules.ships, f"a fleet that fits on {n} × {n} tiles")
+            tries, fleet = tries - 1, []
+            for k in np.flatnonzero(rules.ships).tolist():  # the lengths of ships
+                across, start, in_row = rng.integers([[n], [n - k + 1], [2]], size=(3, rules.ships[k]))[..., None]
+                along = start + np.arange(k)
+                fleet.append(np.where(in_row, n * across + along, n * along + across).ravel())
+            on_tile = np.bincount(np.concatenate(fleet), minlength=n * n).reshape(n, n)
+            if on_tile.max() == 1:  # else all ships are laid anew, so that every legal placement is equally likely
+                return on_tile == 1
+
+    def play(self, fire: Array) -> Array:
+        """Fire: (N,) int tiles -> (N,) bool hits. A tile fired at before and a game that is over do not change."""
+        tile = np.arange(len(fire)), fire
+        hit = self.ships[tile]
+        new = (self.seen[tile] == 0) & (self.unhit > 0)
+        self.seen[tile] += new * np.where(hit, 1, -1)
+        self.unhit -= new & hit
+        self.misses += new & ~hit
+        return hit
+
+    def score(self) -> Array:
+        """(N,) float: 0 until a game is over, then 1 - misses / (tiles without a ship + 1)."""
+        return np.where(self.unhit > 0, 0, 1 - self.misses / (self.water + 1))
+
+    def __repr__(self) -> str:
+        """Draw the boards side by side: 🌊 no ship, 🚢 ship, 💦 miss, 💥 hit."""
+        unseen, fired = np.where(self.ships, "🚢", "🌊"), np.where(self.ships, "💥", "💦")
+        emoji = np.where(self.seen == 0, unseen, fired).reshape(self.shape)
+        return "\n".join("   ".join("".join(row) for row in rows) for rows in emoji.swapaxes(0, 1))
+
+
+# === Environment: what a player sees of a game and can do in it; subclass it for your own game ========================
+class Environment(ABC):
+    """N games played in lockstep, one per row of every array."""
+
+    max_steps: int  # T; a game that is not done by then is cut off
+    observation: Array  # (N, ...) float32, what the player of each game sees now
+    rng: np.random.Generator  # the source of all chance after the start
+
+    @classmethod
+    @abstractmethod
+    def reset(cls, init_seeds: Array, step_seed: int) -> tuple[Self, Array]:
+        """Start game i from init_seeds[i], (N,) int, and rng from step_seed; return (environment, observation)."""
+
+    @abstractmethod
+    def step(self, action: Array) -> tuple[Array, Array, Array]:
+        """Take actions, (N,) int; return (observation, reward (N,), done (N,)). Rewards add up; a done game stays."""
+
+    def sample_action(self, action_proba: Array) -> Array:
+        """Draw an action per row: (rows, actions) probabilities -> (rows,) int."""
+        cumulative = np.cumsum(action_proba, axis=1)
+        share = self.rng.random((len(cumulative), 1), dtype=cumulative.dtype.type)
+        return (cumulative > share * cumulative[:, -1:]).argmax(axis=1)  # never one of probability 0
+
+
+class BattleshipEnv(Environment):
+    """Battleship. Action: the tile to fire at. Reward: the score, at the end. Observation: (N, board_size, board_size)."""
+
+    rules = BattleshipGameRules()
+
+    def __init__(self, game: BattleshipGame, step_seed: int) -> None:
+        self.game, self.rng = game, np.random.default_rng(step_seed)
+        self.max_steps = game.ships.shape[1]  # enough for a player who fires nowhere twice
+        self.observation = game.seen.reshape(game.shape).copy()  # 0 fog of war, -1 miss, 1 hit
+
+    @classmethod
+    def reset(cls, init_seeds: Array, step_seed: int) -> tuple[Self, Array]:
+        seeds, board_of_game = np.unique(init_seeds, return_inverse=True)
+        boards = np.stack([BattleshipGame.random_board(cls.rules, int(seed)) for seed in seeds])
+        environment = cls(BattleshipGame(boards[board_of_game]), step_seed)
+        return environment, environment.observation
+
+    def step(self, action: Array) -> tuple[Array, Array, Array]:
+        self.game.play(action)
+        self.observation = self.game.seen.reshape(self.game.shape).copy()
+        return self.observation, self.game.score(), self.game.unhit == 0
+
+
+# === Policy: a neural network turns an observation into a probability for every action ================================
+def neural_battleship_policy_init(rules: BattleshipGameRules | None = None, seed: int = 42, hidden: int = 0) -> Params:
+    """Draw float32 params W1 (tiles, hidden), b1 (hidden,), W2 (hidden, tiles), b2 (tiles,). hidden=0: one per tile."""
+    require(isinstance(hidden, int | np.integer) and hidden >= 0, "hidden", hidden, "an integer of at least 0")
+    tiles = (rules or BattleshipEnv.rules).board_size ** 2
+    hidden = hidden or tiles
+    rng, deviation = np.random.default_rng(seed), np.sqrt(2 / (tiles + hidden))  # Glorot and Bengio 2010, equation 12
+    W1, W2 = rng.normal(0, deviation, (tiles, hidden)), rng.normal(0, deviation, (hidden, tiles))
+    params = {"W1": W1, "b1": np.zeros(hidden), "W2": W2, "b2": np.zeros(tiles)}
+    return {name: value.astype(np.float32) for name, value in params.items()}
+
+
+# autograd can differentiate these four one NumPy call at a time. Told their derivatives, it takes half the time: those
+# with respect to each argument, given g, the gradient with respect to the result.
+@primitive
+def linear(x: Array, W: Array, b: Array) -> Array:
+    """Compute x @ W + b, (rows, outputs), in column order: in it NumPy adds up short rows much faster."""
+    return (W.T @ x.T).T + b
+
+
+@primitive
+def softmax(logits: Array, barred: Array) -> Array:
+    """(rows, actions) logits -> probabilities ∝ exp(logit), 0 where barred is 1 instead of 0."""
+    logits = logits - 1e30 * barred
+    e = np.exp(logits - logits.max(axis=1, keepdims=True, initial=-1e29))  # at most 1: no overflow
+    return e / np.maximum(e.sum(axis=1, keepdims=True), 1)
+
+
+@primitive
+def pick(π: Array, action: Array) -> Array:
+    """Pick the probability of each row's action: (rows, actions), (rows,) int -> (rows,)."""
+    return π[np.arange(len(action)), action]
+
+
+def unpick(g: Array, π: Array, action: Array) -> Array:
+    """Put g, (rows,), where `pick` took it from, into zeros (rows, actions)."""
+    grad_π = np.zeros_like(π)
+    grad_π[np.arange(len(action)), action] = g
+    return grad_π
+
+
+defvjp(
+    linear,
+    lambda result, x, W, b: lambda g: (W @ g.T).T,
+    lambda result, x, W, b: lambda g: (g.T @ x).T,
+    lambda result, x, W, b: lambda g: g.sum(axis=0),
+)
+defvjp(anp.tanh, lambda tanh, x: lambda g: g * (1 - tanh * tanh))
+defvjp(softmax, lambda π, *_: lambda g: π * (g - (g * π).sum(axis=1, keepdims=True)))
+defvjp(pick, lambda result, π, action: lambda g: unpick(g, π, action))
+
+
+def neural_battleship_policy(params: Params, observation: Array) -> Array:
+    """Probability of firing at each tile, 0 where fired at: (..., board_size, board_size) -> (..., tiles)."""
+    *games, height, width = observation.shape
+    tiles = len(params["b2"])
+    require(
+        height * width == tiles, "observation.shape", observation.shape, f"of {tiles} tiles, as this policy's board"
+    )
+    x = np.asfortranarray(observation.reshape(-1, tiles))  # in column order too
+    hidden = anp.tanh(linear(x, params["W1"], params["b1"]))
+    π = softmax(linear(hidden, params["W2"], params["b2"]), x * x)  # x² is 1 where fired at
+    return π if len(games) == 1 else anp.reshape(π, (*games, tiles))
+
+
+def reference_battleship_policy(observation: Array) -> Array:
+    """Fire anywhere: uniform over the tiles not fired at before, shapes as above."""
+    legal = (observation == 0).reshape(*observation.shape[:-2], -1)
+    return (legal / np.maximum(legal.sum(axis=-1, keepdims=True), 1)).astype(np.float32)
+
+
+# === GRPO: compare the games of a group, then make what won more likely ===============================================
+@dataclass(frozen=True)
+class GRPOConfig:
+    """What to train, and how. ValueError for a constant that cannot work."""
+
+    environment: type[Environment]
+    policy: Policy
+    reference_policy: Callable[[Array], Array]  # observation -> probability of each action
+    ε: float = 0.9  # clip range: how far the probability of an action may move, as a ratio, per mini-batch
+    β: float = 0.0  # weight of the KL term that holds the policy near the reference; 0: not at all
+    G: int = 16  # trajectories (games) per group; more: a truer average to compare with
+    B: int = 4  # groups per mini-batch; more: a steadier gradient
+    M: int = 2048  # mini-batches
+    μ: int = 10  # gradient steps per mini-batch; more: more learned from it, as far as the clip allows
+    seed: int = 42  # decides which games are played
+    scale_rewards: bool = True  # divide advantages by the group's deviation (Dr. GRPO: False)
+
+    def __post_init__(self) -> None:
+        for name, least in {"G": 2, "B": 1, "M": 0, "μ": 1, "seed": 0}.items():
+            value = getattr(self, name)
+            require(
+                isinstance(value, int | np.integer) and value >= least, name, value, f"an integer of at least {least}"
+            )
+        require(0 < self.ε < np.inf, "ε", self.ε, "a finite number above 0")
+        require(0 <= self.β < np.inf, "β", self.β, "a finite number of at least 0")
+
+
+class Trajectories(NamedTuple):
+    """N games from start to end: S rows, one for each step of each game, after the rewards."""
+
+    T: int
+    reward: Array  # (N,) float64
+    observation: Array  # (S, ...) float32
+    action: Array  # (S,) int
+    π_old: Array  # (S,) float32, the probability with which the action was drawn
+    game: Array  # (S,) int, which of the N games the step belongs to
+
+
+def rollout(env: type[Environment], policy: Policy, params: Params, init_seeds: Array, step_seed: int) -> Trajectories:
+    """Play N games to their end. init_seeds: (N,) int and step_seed, as for Environment.reset."""
+    games, observation = env.reset(init_seeds, step_seed)
+    playing = np.arange(len(observation))  # the games that are not done yet
+    steps: list[tuple[Array, ...]] = []
+    reward, action = np.zeros(len(playing)), np.zeros(len(playing), int)
+    while len(playing) and len(steps) < games.max_steps:
+        seen = observation[playing]
+        π = policy(params, seen)
+        action[playing] = drawn = games.sample_action(π)
+        steps.append((seen, drawn, pick(π, drawn), playing))
+        observation, step_reward, done = games.step(action)
+        reward[playing] += step_reward[playing]
+        playing = playing[~done[playing]]
+    return Trajectories(games.max_steps, reward, *map(np.concatenate, zip(*steps, strict=True)))
+
+
+def group_advantages(reward: Array, scale_rewards: bool = True) -> Array:
+    """(reward - group mean) / group deviation (DeepSeekMath, section 4.1.2): (B, G) -> (B, G) float64; 0 if all tie."""
+    tie = (
+        np.ptp(reward, axis=1, keepdims=True) == 0
+    )  # rounding errors of the mean would be divided by a deviation of almost 0
+    A = np.where(tie, 0, reward - reward.mean(axis=1, keepdims=True))
+    return A / np.where(tie, 1, reward.std(axis=1, keepdims=True)) if scale_rewards else A
+
+
+def grpo_objective(params: Params, batch: Trajectories, A: Array, config: GRPOConfig) -> float:
+    """Compute DeepSeekMath's equation 3, negated: to be minimised. A: (S,) float32, advantage of each step's trajectory."""
+    π = pick(config.policy(params, batch.observation), batch.action)  # π_θ(a|o), (S,)
+    r = π / batch.π_old  # 1 at the first gradient step of a mini-batch
+    gain = anp.minimum(r * A, anp.clip(r, 1 - config.ε, 1 + config.ε) * A)
+    if config.β > 0:  # KL(π_θ ‖ π_ref), by the estimator of equation 4
+        π_ref = pick(config.reference_policy(batch.observation), batch.action)
+        log_ratio = np.log(np.maximum(π_ref, 1e-12)) - anp.log(anp.maximum(π, 1e-12))
+        gain = gain - config.β * (anp.exp(log_ratio) - log_ratio - 1)
+    return anp.sum(gain) / -(config.B * config.G * batch.T)  # T, not a trajectory's own length: Dr. GRPO, 2503.20783
+
+
+# === Train: AdamW follows the gradient, mini-batch by mini-batch ======================================================
+@dataclass
+class AdamWOptimizer:
+    """Adam with decoupled weight decay (arXiv 1711.05101, algorithm 2) on a copy of params. ValueError as above."""
+
+    params: Params
+    learning_rate: float = 3e-4  # about how much a step changes each parameter
+    β1: float = 0.9  # memory of m, the running mean of the gradient
+    β2: float = 0.999  # memory of v, the running mean of its square
+    ε: float = 1e-8  # keeps a gradient of 0 from dividing by 0
+    λ: float = 0.01  # weight decay
+
+    def __post_init__(self) -> None:
+        require(0 < self.learning_rate < np.inf, "learning_rate", self.learning_rate, "a finite number above 0")
+        for name, end in {"β1": 1, "β2": 1, "ε": np.inf, "λ": np.inf}.items():
+            value = getattr(self, name)
+            require(0 <= value < end, name, value, f"at least 0 and below {end}")
+        self.params = {name: value.copy() for name, value in self.params.items()}
+        self.m = {name: np.zeros_like(value) for name, value in self.params.items()}
+        self.v, self.t = dict(self.m), 0
+
+    def step(self, grad: Params) -> None:
+        """Move params against their gradient (same names and shapes), into a new dict."""
+        self.t += 1
+        params = {}
+        for name, g in grad.items():
+            self.m[name] = m = self.β1 * self.m[name] + (1 - self.β1) * g
+            self.v[name] = v = self.β2 * self.v[name] + (1 - self.β2) * g * g
+            update = m / (1 - self.β1**self.t) / (np.sqrt(v / (1 - self.β2**self.t)) + self.ε)
+            params[name] = self.params[name] - self.learning_rate * (update + self.λ * self.params[name])
+        self.params = params
+
+
+def train_grpo(optimizer: AdamWOptimizer, grpo_config: GRPOConfig) -> tuple[Params, Array]:
+    """Train (DeepSeekMath, algorithm 1) to the end, Ctrl-C or a number that is not finite. Returns (params, rewards_val).
+
+    rewards_val[i]: mean reward of 8 games from each of 64 fixed starts, played after mini-batch i.
+    """
+    c, params, rewards_val = grpo_config, optimizer.params, np.zeros(0)
+    gradient, rng = grad(grpo_objective), np.random.default_rng(c.seed)
+    np.empty(2**25 - 2**12, np.uint8)  # a hint to Linux: keep what is freed, up to this size, for the arrays below
+
+    bar = tqdm(range(c.M), "mini-batches", disable=None)  # in a file or pipe: ten lines instead
+    with np.errstate(all="ignore"), contextlib.suppress(KeyboardInterrupt), bar:
+        for i in bar:
+            *init_seeds, step_seed = rng.integers(2**32, size=c.B + 1)
+            batch = rollout(c.environment, c.policy, optimizer.params, np.repeat(init_seeds, c.G), step_seed)
+            A = group_advantages(batch.reward.reshape(c.B, c.G), c.scale_rewards).ravel()[batch.game].astype(np.float32)
+            for _ in range(c.μ):
+                optimizer.step(gradient(optimizer.params, batch, A, c))
+            if not all(np.isfinite(value).all() for value in optimizer.params.values()):
+                bar.write(f"Mini-batch {i + 1} left a parameter infinite or NaN: training ends before it.")
+                break
+            games_val = rollout(c.environment, c.policy, optimizer.params, np.arange(64).repeat(8), step_seed=i)
+            params, rewards_val = optimizer.params, np.append(rewards_val, games_val.reward.mean())
+            bar.set_postfix_str(line := f"validation score {rewards_val[-1]:.3f}")
+            if bar.disable and (i + 1) * 10 // c.M > i * 10 // c.M:
+                print(f"mini-batch {i + 1} of {c.M}, {line}", flush=True)
+    return params, rewards_val
+
+
+# === Run: train, save, show what was learned ==========================================================================
+def save(name: str, write: Callable[[Any], None]) -> None:
+    """Write a file whole or not at all; among the temporary files if it cannot be written here."""
+    for folder in (Path.cwd(), Path(tempfile.gettempdir())):
+        try:
+            with (folder / f"{name}.partial").open("wb", buffering=0) as file:
+                write(file)
+                os.fsync(file)
+            print("wrote", Path(file.name).replace(folder / name))
+            break
+        except OSError as error:
+            print(f"could not write {folder / name}: {error}")
+
+
+def report(config: GRPOConfig, before: Params, after: Params) -> None:
+    """Compare the mean scores of players on 1,024 boards; replay a game of the trained policy."""
+    random_play = (lambda _, observation: config.reference_policy(observation)), before
+    players = {"random play": random_play, "before": (config.policy, before), "after": (config.policy, after)}
+    for name, player in players.items():
+        games = rollout(BattleshipEnv, *player, np.arange(1024).repeat(4) + 10**6, step_seed=0)
+        print(f"{games.reward.mean():.3f} mean score of {name}")
+    if BattleshipEnv.rules == BattleshipGameRules(5, (0, 0, 1, 1, 1, 0)):
+        print("0.615 of one who knows all boards and fires where most that are possible have a ship")
+    shots = rollout(BattleshipEnv, config.policy, after, np.array([10**6]), step_seed=0).action
+    stops = np.linspace(1, len(shots), 5).astype(int)
+    replay, _ = BattleshipEnv.reset(np.full(5, 10**6), step_seed=0)
+    for t, tile in enumerate(shots):
+        replay.step(np.where(t < stops, tile, shots[0]))  # firing at the first tile again changes nothing
+    print("A game of the trained policy after", ", ".join(map(str, stops)), "shots:")
+    emoji = sys.stdout.isatty() and sys.stdout.encoding.lower().startswith("utf")
+    print(replay.game if emoji else repr(replay.game).translate(str.maketrans("🌊🚢💦💥", ".Sox")))
+
+
+def main() -> None:
+    """Train with these constants, save what was learned, show it."""
+    # Four times the groups, for a steadier gradient, and each used twice, not ten times: fresh games are cheap.
+    config = GRPOConfig(BattleshipEnv, neural_battleship_policy, reference_battleship_policy, B=16, μ=2)
+    before = neural_battleship_policy_init(hidden=100)  # four times the units, for finer patterns of hits
+    optimizer = AdamWOptimizer(before, learning_rate=3e-3)  # ten times the rate, as the gradient is steadier
+    require(os.access(".", os.W_OK), "working directory", str(Path.cwd()), "one that results can be written to")
+    after, rewards_val = train_grpo(optimizer, config)
+    signal.signal(signal.SIGINT, signal.SIG_DFL)  # from here on, Ctrl-C ends at once
+    if len(rewards_val) < config.M:
+        print(f"Stopped after {len(rewards_val)} of {config.M} mini-batches.")
+    if not len(rewards_val):
+        return  # nothing was learned
+    save("battleship_policy.npz", lambda file: np.savez(file, allow_pickle=False, **after))
+    save("battleship_rewards.csv", lambda file: np.savetxt(file, rewards_val, "%.6f"))
+    report(config, before, after)
+
+
+if __name__ == "__main__":
+    main()
