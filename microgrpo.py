@@ -9,7 +9,6 @@ Group Relative Policy Optimization (GRPO; DeepSeekMath, arXiv 2402.03300) plays 
 calls a game good if it scored above the average of its group: no second network has to predict scores. It makes the
 moves of good games a little more likely and those of bad games less. Read from top to bottom; each section needs only
 what stands above it. Short names, here and in the papers:
-
     policy    π(a|o), the probability of taking action a on seeing observation o; its numbers θ are called params here
     reward    what a game pays; here the score of a game, from 0 to 1
     G, B      games in a group, groups in a mini-batch
@@ -137,7 +136,7 @@ class Environment(ABC):
 
 
 class BattleshipEnv(Environment):
-    """Battleship. Action: the tile to fire at. Reward: the score, at the end. Observation: (N, board_size, board_size)."""
+    """Battleship. Action: the tile to fire at. Reward: the score. Observation: (N, board_size, board_size)."""
 
     rules = BattleshipGameRules()
 
@@ -295,7 +294,7 @@ def group_advantages(reward: Array, scale_rewards: bool = True) -> Array:
 
 
 def grpo_objective(params: Params, batch: Trajectories, A: Array, config: GRPOConfig) -> float:
-    """Compute DeepSeekMath's equation 3, negated: to be minimised. A: (S,) float32, advantage of each step's trajectory."""
+    """Compute DeepSeekMath's equation 3, negated, to be minimised. A: (S,) float32, advantage of its trajectory."""
     π = pick(config.policy(params, batch.observation), batch.action)  # π_θ(a|o), (S,)
     r = π / batch.π_old  # 1 at the first gradient step of a mini-batch
     gain = anp.minimum(r * A, anp.clip(r, 1 - config.ε, 1 + config.ε) * A)
@@ -340,7 +339,7 @@ class AdamWOptimizer:
 
 
 def train_grpo(optimizer: AdamWOptimizer, grpo_config: GRPOConfig) -> tuple[Params, Array]:
-    """Train (DeepSeekMath, algorithm 1) to the end, Ctrl-C or a number that is not finite. Returns (params, rewards_val).
+    """Train (DeepSeekMath, algorithm 1) until the end, Ctrl-C or a number not finite. Returns (params, rewards_val).
 
     rewards_val[i]: mean reward of 8 games from each of 64 fixed starts, played after mini-batch i.
     """
@@ -388,8 +387,7 @@ def report(config: GRPOConfig, before: Params, after: Params) -> None:
     for name, player in players.items():
         games = rollout(BattleshipEnv, *player, np.arange(1024).repeat(4) + 10**6, step_seed=0)
         print(f"{games.reward.mean():.3f} mean score of {name}")
-    if BattleshipEnv.rules == BattleshipGameRules(5, (0, 0, 1, 1, 1, 0)):
-        print("0.615 of one who knows all boards and fires where most that are possible have a ship")
+    print("0.615 mean score, on the default rules, of firing where most boards that are still possible have a ship")
     shots = rollout(BattleshipEnv, config.policy, after, np.array([10**6]), step_seed=0).action
     stops = np.linspace(1, len(shots), 5).astype(int)
     replay, _ = BattleshipEnv.reset(np.full(5, 10**6), step_seed=0)
