@@ -160,12 +160,12 @@ class BattleshipEnv(Environment):
 
 # === Policy: a neural network turns an observation into a probability for every action ================================
 def neural_battleship_policy_init(rules: BattleshipGameRules | None = None, seed: int = 42, hidden: int = 0) -> Params:
-    """Draw float32 params W1 (tiles, hidden), b1 (hidden,), W2 (hidden, tiles), b2 (tiles,). hidden=0: one per tile."""
+    """Draw float32 params W1 (hidden, tiles), b1 (hidden,), W2 (tiles, hidden), b2 (tiles,). hidden=0: one per tile."""
     require(isinstance(hidden, int | np.integer) and hidden >= 0, "hidden", hidden, "an integer of at least 0")
     tiles = (rules or BattleshipEnv.rules).board_size ** 2
     hidden = hidden or tiles
     rng, deviation = np.random.default_rng(seed), np.sqrt(2 / (tiles + hidden))  # Glorot and Bengio 2010, equation 12
-    W1, W2 = rng.normal(0, deviation, (tiles, hidden)), rng.normal(0, deviation, (hidden, tiles))
+    W1, W2 = rng.normal(0, deviation, (hidden, tiles)), rng.normal(0, deviation, (tiles, hidden))
     params = {"W1": W1, "b1": np.zeros(hidden), "W2": W2, "b2": np.zeros(tiles)}
     return {name: value.astype(np.float32) for name, value in params.items()}
 
@@ -174,8 +174,8 @@ def neural_battleship_policy_init(rules: BattleshipGameRules | None = None, seed
 # with respect to each argument, given g, the gradient with respect to the result.
 @primitive
 def linear(x: Array, W: Array, b: Array) -> Array:
-    """Compute x @ W + b, (rows, outputs), in column order: in it NumPy adds up short rows much faster."""
-    return (W.T @ x.T).T + b
+    """Compute x @ W.T + b, (rows, outputs), in column order: in it NumPy adds up short rows much faster."""
+    return (W @ x.T).T + b
 
 
 @primitive
@@ -201,8 +201,8 @@ def unpick(g: Array, π: Array, action: Array) -> Array:
 
 defvjp(
     linear,
-    lambda result, x, W, b: lambda g: (W @ g.T).T,
-    lambda result, x, W, b: lambda g: (g.T @ x).T,
+    lambda result, x, W, b: lambda g: (W.T @ g.T).T,
+    lambda result, x, W, b: lambda g: g.T @ x,
     lambda result, x, W, b: lambda g: g.sum(axis=0),
 )
 defvjp(anp.tanh, lambda tanh, x: lambda g: g * (1 - tanh * tanh))
@@ -226,7 +226,7 @@ def neural_battleship_policy(params: Params, observation: Array) -> Array:
 def reference_battleship_policy(observation: Array) -> Array:
     """Fire anywhere: uniform over the tiles not fired at before, shapes as above."""
     legal = (observation == 0).reshape(*observation.shape[:-2], -1)
-    return (legal / np.maximum(legal.sum(axis=-1, keepdims=True), 1)).astype(np.float32)
+    return (legal / np.maximum(legal.sum(axis=-1, keepdims=True), 1)).astype(observation.dtype)
 
 
 # === GRPO: compare the games of a group, then make what won more likely ===============================================

@@ -87,8 +87,8 @@ def gradient_by_hand(params: Params, batch: Trajectories, A: Array, config: GRPO
     """Derive the objective of the neural Battleship policy on paper (β = 0), in the script's column order."""
     rows = np.arange(len(A))
     x = batch.observation.reshape(len(A), -1).T.copy()  # (tiles, S)
-    hidden = np.tanh(params["W1"].T @ x + params["b1"][:, None])
-    π = params["W2"].T @ hidden + params["b2"][:, None] - np.asarray(1e30, x.dtype) * (x * x)
+    hidden = np.tanh(params["W1"] @ x + params["b1"][:, None])
+    π = params["W2"] @ hidden + params["b2"][:, None] - np.asarray(1e30, x.dtype) * (x * x)
     π -= π.max(axis=0)
     np.exp(π, out=π)
     π /= π.sum(axis=0)
@@ -97,10 +97,10 @@ def gradient_by_hand(params: Params, batch: Trajectories, A: Array, config: GRPO
     g = -A * moves * r / np.asarray(config.B * config.G * batch.T, r.dtype)  # by log π(a|o)
     g_logits = -π * g
     g_logits[batch.action, rows] += g
-    g_hidden = (params["W2"] @ g_logits) * (1 - hidden * hidden)
+    g_hidden = (params["W2"].T @ g_logits) * (1 - hidden * hidden)
     return {
-        "W1": x @ g_hidden.T,
+        "W1": g_hidden @ x.T,
         "b1": g_hidden.sum(axis=1),
-        "W2": hidden @ g_logits.T,
+        "W2": g_logits @ hidden.T,
         "b2": g_logits.sum(axis=1),
     }
