@@ -29,6 +29,9 @@ from functools import lru_cache
 from pathlib import Path
 from typing import Any, NamedTuple, Self
 
+if __name__ == "__main__":  # NumPy's threads would spend longer waiting for each other than they save
+    os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")
+
 import autograd.numpy as anp  # NumPy that remembers what it computed, to differentiate it
 import numpy as np
 from autograd import grad
@@ -175,7 +178,7 @@ def neural_battleship_policy_init(rules: BattleshipGameRules | None = None, seed
 @primitive
 def linear(x: Array, W: Array, b: Array) -> Array:
     """Compute x @ W.T + b, (rows, outputs), in column order: in it NumPy adds up short rows much faster."""
-    return (W @ x.T).T + b
+    return (W @ x.T + b[:, None]).T
 
 
 @primitive
@@ -320,8 +323,7 @@ class AdamWOptimizer:
     def __post_init__(self) -> None:
         require(0 < self.learning_rate < np.inf, "learning_rate", self.learning_rate, "a finite number above 0")
         for name, end in {"β1": 1, "β2": 1, "ε": np.inf, "λ": np.inf}.items():
-            value = getattr(self, name)
-            require(0 <= value < end, name, value, f"at least 0 and below {end}")
+            require(0 <= getattr(self, name) < end, name, getattr(self, name), f"at least 0 and below {end}")
         self.params = {name: value.copy() for name, value in self.params.items()}
         self.m = {name: np.zeros_like(value) for name, value in self.params.items()}
         self.v, self.t = dict(self.m), 0
@@ -389,13 +391,12 @@ def report(config: GRPOConfig, before: Params, after: Params) -> None:
         print(f"{games.reward.mean():.3f} mean score of {name}")
     print("0.615 mean score, on the default rules, of firing where most boards that are still possible have a ship")
     shots = rollout(BattleshipEnv, config.policy, after, np.array([10**6]), step_seed=0).action
-    stops = np.linspace(1, len(shots), 5).astype(int)
-    replay, _ = BattleshipEnv.reset(np.full(5, 10**6), step_seed=0)
+    stops, (replay, _) = np.linspace(1, len(shots), 5).astype(int), BattleshipEnv.reset(np.full(5, 10**6), step_seed=0)
     for t, tile in enumerate(shots):
         replay.step(np.where(t < stops, tile, shots[0]))  # firing at the first tile again changes nothing
-    print("A game of the trained policy after", ", ".join(map(str, stops)), "shots:")
     emoji = sys.stdout.isatty() and sys.stdout.encoding.lower().startswith("utf")
-    print(replay.game if emoji else repr(replay.game).translate(str.maketrans("🌊🚢💦💥", ".Sox")))
+    drawn = repr(replay.game) if emoji else repr(replay.game).translate(str.maketrans("🌊🚢💦💥", ".Sox"))
+    print("A game of the trained policy after", ", ".join(map(str, stops)), f"shots:\n{drawn}")
 
 
 def main() -> None:

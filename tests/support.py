@@ -15,7 +15,7 @@ ROOT = Path(__file__).parent.parent
 GOLDEN = Path(__file__).parent / "golden"
 
 
-def golden(name: str) -> Any:  # noqa: ANN401
+def golden(name: str) -> Any:
     """Read golden/<name>.json; its "source" says what made it."""
     return json.loads((GOLDEN / f"{name}.json").read_text())
 
@@ -50,7 +50,7 @@ def score_on_all_boards(params: Params, repeats: int = 1) -> float:
     return float(mg.rollout(AllBoardsEnv, mg.neural_battleship_policy, params, boards, step_seed=0).reward.mean())
 
 
-def config(**changes: Any) -> GRPOConfig:  # noqa: ANN401
+def config(**changes: Any) -> GRPOConfig:
     """Make the default configuration for Battleship, with changes."""
     players = mg.neural_battleship_policy, mg.reference_battleship_policy
     return GRPOConfig(changes.pop("environment", BattleshipEnv), *players, **changes)
