@@ -347,7 +347,7 @@ def train_grpo(optimizer: AdamWOptimizer, grpo_config: GRPOConfig) -> tuple[Para
     """
     c, params, rewards_val = grpo_config, optimizer.params, np.zeros(0)
     gradient, rng = grad(grpo_objective), np.random.default_rng(c.seed)
-    np.empty(2**25 - 2**12, np.uint8)  # a hint to Linux: keep what is freed, up to this size, for the arrays below
+    np.empty(31 * 2**20, np.uint8)  # a hint to Linux: keep what is freed, up to this size, for the arrays below
 
     bar = tqdm(range(c.M), "mini-batches", disable=None)  # in a file or pipe: ten lines instead
     with np.errstate(all="ignore"), contextlib.suppress(KeyboardInterrupt), bar:
@@ -403,8 +403,8 @@ def main() -> None:
     """Train with these constants, save what was learned, show it."""
     # Four times the groups, for a steadier gradient, and each used twice, not ten times: fresh games are cheap.
     config = GRPOConfig(BattleshipEnv, neural_battleship_policy, reference_battleship_policy, B=16, μ=2)
-    before = neural_battleship_policy_init(hidden=100)  # four times the units, for finer patterns of hits
-    optimizer = AdamWOptimizer(before, learning_rate=3e-3)  # ten times the rate, as the gradient is steadier
+    before = neural_battleship_policy_init(hidden=50)  # twice as many units as tiles, for finer patterns of hits
+    optimizer = AdamWOptimizer(before, learning_rate=4e-3)  # large, as the gradient is steady
     require(os.access(".", os.W_OK), "working directory", str(Path.cwd()), "one that results can be written to")
     after, rewards_val = train_grpo(optimizer, config)
     signal.signal(signal.SIGINT, signal.SIG_DFL)  # from here on, Ctrl-C ends at once
