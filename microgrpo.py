@@ -400,8 +400,7 @@ def report(config: GRPOConfig, before: Params, after: Params) -> None:
 
 
 def main() -> None:
-    """Train with these constants, save what was learned, show it."""
-    # Four times the groups, for a steadier gradient, and each used twice, not ten times: fresh games are cheap.
+    """Train, save, report: four times the groups, for steadier gradients, each used twice, as new ones are cheap."""
     config = GRPOConfig(BattleshipEnv, neural_battleship_policy, reference_battleship_policy, B=16, μ=2)
     before = neural_battleship_policy_init(hidden=50)  # twice as many units as tiles, for finer patterns of hits
     optimizer = AdamWOptimizer(before, learning_rate=4e-3)  # large, as the gradient is steady
