@@ -63,9 +63,11 @@ class BattleshipGameRules:
         n, ships = self.board_size, self.ships
         require(isinstance(n, int | np.integer) and 1 <= n <= 100, "board_size", n, "an integer from 1 to 100")
         ok = isinstance(ships, tuple) and all(isinstance(k, int | np.integer) and k >= 0 for k in ships)
-        ok = ok and any(ships[1:]) and not any(ships[:1] + ships[n + 1 :])
-        require(ok, "ships", ships, f"a tuple that counts the ships of length 0 (none), 1, 2, ... to {n} at most")
-        BattleshipGame.random_board(self, seed=0, tries=1000)
+        ok = ok and any(ships[1:]) and not any(ships[:1] + ships[n + 1 :]) and np.dot(range(len(ships)), ships) <= n * n
+        require(
+            ok, "ships", ships, f"a tuple of how many ships have length 0 (none), 1, ... {n}, on {n * n} tiles at most"
+        )
+        BattleshipGame.random_board(self, seed=0, tries=2000)
 
 
 class BattleshipGame:
@@ -82,16 +84,18 @@ class BattleshipGame:
     def random_board(rules: BattleshipGameRules, seed: int, tries: float = np.inf) -> Array:
         """Lay a fleet, (board_size, board_size) bool, the same for the same seed. ValueError if `tries` tries fail."""
         n, rng = rules.board_size, np.random.default_rng(seed)
+        lengths = np.repeat(range(len(rules.ships)), rules.ships).tolist()
         while True:
             require(tries > 0, "ships", rules.ships, f"a fleet that fits on {n} × {n} tiles")
-            tries, fleet = tries - 1, []
-            for k in np.flatnonzero(rules.ships).tolist():  # the lengths of ships
-                across, start, in_row = rng.integers([[n], [n - k + 1], [2]], size=(3, rules.ships[k]))[..., None]
-                along = start + np.arange(k)
-                fleet.append(np.where(in_row, n * across + along, n * along + across).ravel())
-            on_tile = np.bincount(np.concatenate(fleet), minlength=n * n).reshape(n, n)
-            if on_tile.max() == 1:  # else all ships are laid anew, so that every legal placement is equally likely
-                return on_tile == 1
+            tries, board = tries - 1, np.zeros((n, n), bool)
+            for k in lengths:
+                line, start, upright = rng.random(3).tolist()
+                ship = (board.T if upright < 0.5 else board)[int(n * line)][int((n - k + 1) * start) :][:k]
+                if ship.any():
+                    break  # lay the whole fleet anew, so that every legal placement is equally likely
+                ship[:] = True
+            else:
+                return board
 
     def play(self, fire: Array) -> Array:
         """Fire: (N,) int tiles -> (N,) bool hits. A tile fired at before and a game that is over do not change."""
@@ -215,11 +219,9 @@ defvjp(pick, lambda result, π, action: lambda g: unpick(g, π, action))
 
 def neural_battleship_policy(params: Params, observation: Array) -> Array:
     """Probability of firing at each tile, 0 where fired at: (..., board_size, board_size) -> (..., tiles)."""
-    *games, height, width = observation.shape
-    tiles = len(params["b2"])
-    require(
-        height * width == tiles, "observation.shape", observation.shape, f"of {tiles} tiles, as this policy's board"
-    )
+    games, tiles = observation.shape[:-2], len(params["b2"])
+    ok = np.prod(observation.shape[-2:]) == tiles
+    require(ok, "observation.shape", observation.shape, f"of {tiles} tiles, like the board that the params are for")
     x = np.asfortranarray(observation.reshape(-1, tiles))  # in column order too
     hidden = anp.tanh(linear(x, params["W1"], params["b1"]))
     π = softmax(linear(hidden, params["W2"], params["b2"]), x * x)  # x² is 1 where fired at
@@ -330,8 +332,7 @@ class AdamWOptimizer:
 
     def step(self, grad: Params) -> None:
         """Move params against their gradient (same names and shapes), into a new dict."""
-        self.t += 1
-        params = {}
+        self.t, params = self.t + 1, dict(self.params)
         for name, g in grad.items():
             self.m[name] = m = self.β1 * self.m[name] + (1 - self.β1) * g
             self.v[name] = v = self.β2 * self.v[name] + (1 - self.β2) * g * g
@@ -380,6 +381,7 @@ def save(name: str, write: Callable[[Any], None]) -> None:
             break
         except OSError as error:
             print(f"could not write {folder / name}: {error}")
+            (folder / f"{name}.partial").unlink(missing_ok=True)
 
 
 def report(config: GRPOConfig, before: Params, after: Params) -> None:
@@ -395,8 +397,8 @@ def report(config: GRPOConfig, before: Params, after: Params) -> None:
     for t, tile in enumerate(shots):
         replay.step(np.where(t < stops, tile, shots[0]))  # firing at the first tile again changes nothing
     emoji = sys.stdout.isatty() and sys.stdout.encoding.lower().startswith("utf")
-    drawn = repr(replay.game) if emoji else repr(replay.game).translate(str.maketrans("🌊🚢💦💥", ".Sox"))
-    print("A game of the trained policy after", ", ".join(map(str, stops)), f"shots:\n{drawn}")
+    drawn = repr(replay.game).translate({} if emoji else str.maketrans("🌊🚢💦💥", ".Sox"))
+    print(f"A game of the trained policy after {', '.join(map(str, stops))} shots:\n{drawn}")
 
 
 def main() -> None:
@@ -407,12 +409,10 @@ def main() -> None:
     require(os.access(".", os.W_OK), "working directory", str(Path.cwd()), "one that results can be written to")
     after, rewards_val = train_grpo(optimizer, config)
     signal.signal(signal.SIGINT, signal.SIG_DFL)  # from here on, Ctrl-C ends at once
-    if len(rewards_val) < config.M:
-        print(f"Stopped after {len(rewards_val)} of {config.M} mini-batches.")
-    if not len(rewards_val):
-        return  # nothing was learned
-    save("battleship_policy.npz", lambda file: np.savez(file, allow_pickle=False, **after))
-    save("battleship_rewards.csv", lambda file: np.savetxt(file, rewards_val, "%.6f"))
+    print(f"Stopped after {len(rewards_val)} of {config.M} mini-batches.")
+    if len(rewards_val):  # else nothing was learned
+        save("battleship_policy.npz", lambda file: np.savez(file, allow_pickle=False, **after))
+        save("battleship_rewards.csv", lambda file: np.savetxt(file, rewards_val, "%.6f"))
     report(config, before, after)
 
 

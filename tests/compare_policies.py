@@ -1,4 +1,4 @@
-"""Score policies over all 9,024 boards; fail if two differ by more than 0.02: `uv run tests/compare_policies.py A B`."""
+"""Score policies over all boards; fail if two differ by more than 0.02: `uv run tests/compare_policies.py A B`."""
 
 import sys
 from pathlib import Path
