@@ -244,6 +244,14 @@ def test_kl_term_stays_finite_where_the_policy_all_but_excludes_what_the_referen
     assert all(np.isfinite(value).all() for value in gradient.values())
 
 
+def test_kl_term_is_the_estimator_of_the_paper_for_small_and_large_ratios() -> None:
+    π, π_ref = np.array([[0.5, 0.5], [1e-6, 1 - 1e-6], [0.9, 0.1]]), np.array([[1e-7, 1], [0.5, 0.5], [1e-3, 0.999]])
+    c = GRPOConfig(SmallEnv, lambda params, _: params["π"], lambda _: π_ref, β=2.0, B=1, G=3)
+    batch = Trajectories(1, np.zeros(3), np.zeros((3, 1)), np.zeros(3, int), π[:, 0], np.arange(3))
+    kl = [q / p - np.log(q / p) - 1 for p, q in zip(π[:, 0], π_ref[:, 0], strict=True)]
+    np.testing.assert_allclose(mg.grpo_objective({"π": π}, batch, np.zeros(3), c), 2.0 * np.mean(kl), rtol=1e-9)
+
+
 def test_one_call_of_the_policy_evaluates_the_whole_mini_batch() -> None:
     c, params = config(), mg.neural_battleship_policy_init()
     batch, A = mini_batch(c, params)

@@ -48,6 +48,9 @@ def test_adamw_leaves_the_callers_params_and_every_earlier_step_as_they_were() -
     optimizer.step({"W": np.ones((2, 2), np.float32)})
     np.testing.assert_array_equal(given["W"], 1)
     np.testing.assert_array_equal(first["W"], 1)
+    given["W"][:] = 7  # nor does the caller change what the optimizer works on
+    assert AdamWOptimizer(first).params["W"] is not first["W"]
+    assert (optimizer.params["W"] < 1).all()
     assert (optimizer.params["W"] < 0.95).all()
     assert optimizer.params["W"].dtype == np.float32
 
@@ -101,9 +104,10 @@ def test_the_seed_changes_the_games_played_and_not_those_for_validation() -> Non
     assert len({tuple(seeds) for seeds in one[::2]}) == 3
 
 
-def test_training_takes_exactly_the_steps_that_the_formula_says() -> None:
+@pytest.mark.parametrize("scale_rewards", [True, False])
+def test_training_takes_exactly_the_steps_that_the_formula_says(*, scale_rewards: bool) -> None:
     """Follow two mini-batches of three gradient steps with the parts that other tests hold to be right."""
-    params, rewards_val = train(M=2, B=2, G=4, μ=3, seed=7)
+    params, rewards_val = train(M=2, B=2, G=4, μ=3, seed=7, scale_rewards=scale_rewards)
     c, rng = config(B=2, G=4), np.random.default_rng(7)
     optimizer = AdamWOptimizer(mg.neural_battleship_policy_init(hidden=32), learning_rate=3e-3)
     for i in range(2):
@@ -111,7 +115,8 @@ def test_training_takes_exactly_the_steps_that_the_formula_says() -> None:
         games = np.repeat(init_seeds, 4)
         batch = mg.rollout(BattleshipEnv, c.policy, optimizer.params, games, step_seed)
         groups = batch.reward.reshape(2, 4)
-        advantages = [(r - np.mean(r)) / np.std(r) if np.ptp(r) else 0 * r for r in groups]
+        deviations = [np.std(r) if scale_rewards and np.ptp(r) else 1 for r in groups]
+        advantages = [(r - np.mean(r)) / s for r, s in zip(groups, deviations, strict=True)]
         A = np.concatenate(advantages)[batch.game].astype(np.float32)
         for _ in range(3):
             optimizer.step(grad(mg.grpo_objective)(optimizer.params, batch, A, c))
