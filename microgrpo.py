@@ -10,10 +10,9 @@ calls a game good if it scored above the average of its group: no second network
 moves of good games a little more likely and those of bad games less. Read from top to bottom; each section needs only
 what stands above it. Short names, here and in the papers:
     policy    π(a|o), the probability of taking action a on seeing observation o; its numbers θ are called params here
-    reward    what a game pays; here the score of a game, from 0 to 1
-    G, B      games in a group, groups in a mini-batch
-    N         games played in lockstep, one per row of every array; B × G of them when training
-    T, S      the most steps (moves) that a game can take; the steps that all N games took, added up
+    G, B, N   games in a group, groups in a mini-batch, games played in lockstep, one per row of every array
+    T, S      the most steps (moves) that one game can take; the steps that all N games took, summed
+    A, r      advantage: how far a game scored above its group's average; π(a|o) now over π(a|o) when played
     tiles     board_size², numbered row by row; a tile's number is also the action that fires at it
 """
 
@@ -36,42 +35,44 @@ import autograd.numpy as anp  # NumPy that remembers what it computed, to differ
 import numpy as np
 from autograd import grad
 from autograd.extend import defvjp, primitive
-from numpy.typing import NDArray
 from tqdm import tqdm
 
-Array = NDArray[Any]
+Array = np.ndarray
+Whole = int | np.integer
 Params = dict[str, Array]
 Policy = Callable[[Params, Array], Array]  # (params, observation) -> probability of each action
 
 
-def require(allowed: object, name: str, value: object, what: str) -> None:
-    """Refuse a constant that cannot work in one sentence: a ValueError, or the end of a script."""
-    if not allowed:
-        sentence = f"{name} = {value!r} cannot work: it must be {what}."
-        raise SystemExit(sentence) if __name__ == "__main__" else ValueError(sentence)
+def require(name: str, value: object, allowed: Callable[[Any], object], must_be: str) -> None:
+    """Unless `allowed`, refuse a constant and say what would work: ValueError, or SystemExit when run as a script."""
+    with contextlib.suppress(TypeError):  # from comparing with what is no number
+        if allowed(value):
+            return
+    sentence = f"{name} = {value!r} cannot work: it must be {must_be}."
+    raise SystemExit(sentence) if __name__ == "__main__" else ValueError(sentence)
 
 
 # === Game: ships hide on a board; fire at its tiles until every ship is hit, with few misses ==========================
 @dataclass(frozen=True)
 class BattleshipGameRules:
-    """Side of the board in tiles, and the fleet: ships[k] ships of length k. ValueError if they do not fit."""
+    """Side of the board in tiles; ships[k] ships of length k. ValueError if 2,000 tries to lay them all fail."""
 
     board_size: int = 5
     ships: tuple[int, ...] = (0, 0, 1, 1, 1, 0)
 
     def __post_init__(self) -> None:
-        n, ships = self.board_size, self.ships
-        require(isinstance(n, int | np.integer) and 1 <= n <= 100, "board_size", n, "an integer from 1 to 100")
-        ok = isinstance(ships, tuple) and all(isinstance(k, int | np.integer) and k >= 0 for k in ships)
-        ok = ok and any(ships[1:]) and not any(ships[:1] + ships[n + 1 :]) and np.dot(range(len(ships)), ships) <= n * n
+        require("board_size", self.board_size, lambda n: isinstance(n, Whole) and 1 <= n <= 100, "an integer, 1 to 100")
+        n, ships = int(self.board_size), self.ships
+        what = f"a tuple of how many ships have length 0 (none), 1, ... {n}, on at most {n * n} tiles"
         require(
-            ok, "ships", ships, f"a tuple of how many ships have length 0 (none), 1, ... {n}, on {n * n} tiles at most"
+            "ships", ships, lambda s: isinstance(s, tuple) and all(isinstance(k, Whole) and k >= 0 for k in s), what
         )
+        require("ships", ships, lambda s: 0 < sum(k * int(m) for k, m in enumerate(s)) <= n * n and not s[0], what)
         BattleshipGame.random_board(self, seed=0, tries=2000)
 
 
 class BattleshipGame:
-    """N games at once, on boards (N, board_size, board_size) bool, True where a ship lies."""
+    """N games at once, on boards (N, board_size, board_size) bool, True where a ship lies; ships: as (N, tiles)."""
 
     def __init__(self, boards: Array) -> None:
         self.shape, self.ships = boards.shape, boards.reshape(len(boards), -1)
@@ -80,29 +81,28 @@ class BattleshipGame:
         self.water, self.misses = self.ships.shape[1] - self.unhit, np.zeros_like(self.unhit)
 
     @staticmethod
-    @lru_cache(maxsize=1024)  # validation asks for the same boards again and again
+    @lru_cache(maxsize=1024)  # after each mini-batch, training plays the same 64 boards to measure progress
     def random_board(rules: BattleshipGameRules, seed: int, tries: float = np.inf) -> Array:
         """Lay a fleet, (board_size, board_size) bool, the same for the same seed. ValueError if `tries` tries fail."""
-        n, rng = rules.board_size, np.random.default_rng(seed)
-        lengths = np.repeat(range(len(rules.ships)), rules.ships).tolist()
+        n, rng = int(rules.board_size), np.random.default_rng(seed)
         while True:
-            require(tries > 0, "ships", rules.ships, f"a fleet that fits on {n} × {n} tiles")
+            require("ships", rules.ships, lambda _: tries > 0, f"a fleet that random tries can lay on {n} × {n} tiles")
             tries, board = tries - 1, np.zeros((n, n), bool)
-            for k in lengths:
-                line, start, upright = rng.random(3).tolist()
-                ship = (board.T if upright < 0.5 else board)[int(n * line)][int((n - k + 1) * start) :][:k]
-                if ship.any():
+            for k in np.repeat(range(len(rules.ships)), rules.ships).tolist():  # the length of each ship
+                line, start, coin = rng.random(3).tolist()
+                ship = (board.T if coin < 0.5 else board)[int(n * line)][int((n - k + 1) * start) :][:k]  # a view
+                if ship.any() or len(ship) < k:
                     break  # lay the whole fleet anew, so that every legal placement is equally likely
                 ship[:] = True
             else:
                 return board
 
     def play(self, fire: Array) -> Array:
-        """Fire: (N,) int tiles -> (N,) bool hits. A tile fired at before and a game that is over do not change."""
-        tile = np.arange(len(fire)), fire
-        hit = self.ships[tile]
-        new = (self.seen[tile] == 0) & (self.unhit > 0)
-        self.seen[tile] += new * np.where(hit, 1, -1)
+        """Fire: (N,) int tiles -> (N,) bool, is a ship there? A tile fired at before and a finished game stay as is."""
+        at = np.arange(len(fire)), fire
+        hit = self.ships[at]
+        new = (self.seen[at] == 0) & (self.unhit > 0)
+        self.seen[at] += new * np.where(hit, 1, -1)
         self.unhit -= new & hit
         self.misses += new & ~hit
         return hit
@@ -133,7 +133,7 @@ class Environment(ABC):
 
     @abstractmethod
     def step(self, action: Array) -> tuple[Array, Array, Array]:
-        """Take actions, (N,) int; return (observation, reward (N,), done (N,)). Rewards add up; a done game stays."""
+        """Take actions, (N,) int; return (observation, reward (N,), done (N,)). Rewards add up until done."""
 
     def sample_action(self, action_proba: Array) -> Array:
         """Draw an action per row: (rows, actions) probabilities -> (rows,) int."""
@@ -168,8 +168,8 @@ class BattleshipEnv(Environment):
 # === Policy: a neural network turns an observation into a probability for every action ================================
 def neural_battleship_policy_init(rules: BattleshipGameRules | None = None, seed: int = 42, hidden: int = 0) -> Params:
     """Draw float32 params W1 (hidden, tiles), b1 (hidden,), W2 (tiles, hidden), b2 (tiles,). hidden=0: one per tile."""
-    require(isinstance(hidden, int | np.integer) and hidden >= 0, "hidden", hidden, "an integer of at least 0")
-    tiles = (rules or BattleshipEnv.rules).board_size ** 2
+    require("hidden", hidden, lambda h: isinstance(h, Whole) and h >= 0, "an integer of at least 0")
+    tiles = int((rules or BattleshipEnv.rules).board_size) ** 2
     hidden = hidden or tiles
     rng, deviation = np.random.default_rng(seed), np.sqrt(2 / (tiles + hidden))  # Glorot and Bengio 2010, equation 12
     W1, W2 = rng.normal(0, deviation, (hidden, tiles)), rng.normal(0, deviation, (tiles, hidden))
@@ -177,11 +177,11 @@ def neural_battleship_policy_init(rules: BattleshipGameRules | None = None, seed
     return {name: value.astype(np.float32) for name, value in params.items()}
 
 
-# autograd can differentiate these four one NumPy call at a time. Told their derivatives, it takes half the time: those
-# with respect to each argument, given g, the gradient with respect to the result.
+# autograd is told the derivatives of linear, softmax, pick and tanh: half the time. In defvjp, a function for each
+# argument turns g, the gradient with respect to the result, into the gradient with respect to that argument.
 @primitive
 def linear(x: Array, W: Array, b: Array) -> Array:
-    """Compute x @ W.T + b, (rows, outputs), in column order: in it NumPy adds up short rows much faster."""
+    """Compute x @ W.T + b: (rows, inputs) -> (rows, outputs) by columns, for fast sums of rows."""
     return (W @ x.T + b[:, None]).T
 
 
@@ -189,7 +189,7 @@ def linear(x: Array, W: Array, b: Array) -> Array:
 def softmax(logits: Array, barred: Array) -> Array:
     """(rows, actions) logits -> probabilities ∝ exp(logit), 0 where barred is 1 instead of 0."""
     logits = logits - 1e30 * barred
-    e = np.exp(logits - logits.max(axis=1, keepdims=True, initial=-1e29))  # at most 1: no overflow
+    e = np.exp(logits - logits.max(axis=1, keepdims=True, initial=-1e29))  # at most 1; 0 if all is barred
     return e / np.maximum(e.sum(axis=1, keepdims=True), 1)
 
 
@@ -200,7 +200,7 @@ def pick(π: Array, action: Array) -> Array:
 
 
 def unpick(g: Array, π: Array, action: Array) -> Array:
-    """Put g, (rows,), where `pick` took it from, into zeros (rows, actions)."""
+    """Differentiate `pick`: zeros (rows, actions), but g, (rows,), at the places that `pick` took."""
     grad_π = np.zeros_like(π)
     grad_π[np.arange(len(action)), action] = g
     return grad_π
@@ -219,13 +219,12 @@ defvjp(pick, lambda result, π, action: lambda g: unpick(g, π, action))
 
 def neural_battleship_policy(params: Params, observation: Array) -> Array:
     """Probability of firing at each tile, 0 where fired at: (..., board_size, board_size) -> (..., tiles)."""
-    games, tiles = observation.shape[:-2], len(params["b2"])
-    ok = np.prod(observation.shape[-2:]) == tiles
-    require(ok, "observation.shape", observation.shape, f"of {tiles} tiles, like the board that the params are for")
-    x = np.asfortranarray(observation.reshape(-1, tiles))  # in column order too
+    leading, tiles = observation.shape[:-2], len(params["b2"])
+    require("observation.shape", observation.shape[-2:], lambda n: np.prod(n) == tiles, f"a board of {tiles} tiles")
+    x = np.asfortranarray(observation.reshape(-1, tiles))  # by columns, too
     hidden = anp.tanh(linear(x, params["W1"], params["b1"]))
     π = softmax(linear(hidden, params["W2"], params["b2"]), x * x)  # x² is 1 where fired at
-    return π if len(games) == 1 else anp.reshape(π, (*games, tiles))
+    return π if len(leading) == 1 else anp.reshape(π, (*leading, tiles))
 
 
 def reference_battleship_policy(observation: Array) -> Array:
@@ -242,27 +241,24 @@ class GRPOConfig:
     environment: type[Environment]
     policy: Policy
     reference_policy: Callable[[Array], Array]  # observation -> probability of each action
-    ε: float = 0.9  # clip range: how far the probability of an action may move, as a ratio, per mini-batch
-    β: float = 0.0  # weight of the KL term that holds the policy near the reference; 0: not at all
-    G: int = 16  # trajectories (games) per group; more: a truer average to compare with
+    ε: float = 0.9  # clip range: pushing a probability past 1 ± ε times its old value gains nothing more
+    β: float = 0.0  # weight of the KL divergence (distance) from the reference policy, a penalty; 0: none
+    G: int = 16  # games per group; more: a truer average to compare with
     B: int = 4  # groups per mini-batch; more: a steadier gradient
     M: int = 2048  # mini-batches
     μ: int = 10  # gradient steps per mini-batch; more: more learned from it, as far as the clip allows
     seed: int = 42  # decides which games are played
-    scale_rewards: bool = True  # divide advantages by the group's deviation (Dr. GRPO: False)
+    scale_rewards: bool = True  # divide advantages by the group's standard deviation; Dr. GRPO (2503.20783): False
 
     def __post_init__(self) -> None:
         for name, least in {"G": 2, "B": 1, "M": 0, "μ": 1, "seed": 0}.items():
-            value = getattr(self, name)
-            require(
-                isinstance(value, int | np.integer) and value >= least, name, value, f"an integer of at least {least}"
-            )
-        require(0 < self.ε < np.inf, "ε", self.ε, "a finite number above 0")
-        require(0 <= self.β < np.inf, "β", self.β, "a finite number of at least 0")
+            require(name, getattr(self, name), lambda n: isinstance(n, Whole) and n >= least, f"an integer, >= {least}")
+        require("ε", self.ε, lambda ε: 0 < ε < np.inf, "a finite number above 0")
+        require("β", self.β, lambda β: 0 <= β < np.inf, "a finite number of at least 0")
 
 
 class Trajectories(NamedTuple):
-    """N games from start to end: S rows, one for each step of each game, after the rewards."""
+    """N games from start to end. From `observation` on: S rows, one per step of each game, in the order played."""
 
     T: int
     reward: Array  # (N,) float64
@@ -272,42 +268,39 @@ class Trajectories(NamedTuple):
     game: Array  # (S,) int, which of the N games the step belongs to
 
 
-def rollout(env: type[Environment], policy: Policy, params: Params, init_seeds: Array, step_seed: int) -> Trajectories:
+def rollout(game: type[Environment], policy: Policy, params: Params, init_seeds: Array, step_seed: int) -> Trajectories:
     """Play N games to their end. init_seeds: (N,) int and step_seed, as for Environment.reset."""
-    games, observation = env.reset(init_seeds, step_seed)
+    environment, observation = game.reset(init_seeds, step_seed)
     playing = np.arange(len(observation))  # the games that are not done yet
     steps: list[tuple[Array, ...]] = []
     reward, action = np.zeros(len(playing)), np.zeros(len(playing), int)
-    while len(playing) and len(steps) < games.max_steps:
-        seen = observation[playing]
-        π = policy(params, seen)
-        action[playing] = drawn = games.sample_action(π)
+    while len(playing) and len(steps) < environment.max_steps:
+        π = policy(params, seen := observation[playing])
+        action[playing] = drawn = environment.sample_action(π)
         steps.append((seen, drawn, pick(π, drawn), playing))
-        observation, step_reward, done = games.step(action)
+        observation, step_reward, done = environment.step(action)  # done games repeat their last action; it is ignored
         reward[playing] += step_reward[playing]
         playing = playing[~done[playing]]
-    return Trajectories(games.max_steps, reward, *map(np.concatenate, zip(*steps, strict=True)))
+    return Trajectories(environment.max_steps, reward, *map(np.concatenate, zip(*steps, strict=True)))
 
 
 def group_advantages(reward: Array, scale_rewards: bool = True) -> Array:
-    """(reward - group mean) / group deviation (DeepSeekMath, section 4.1.2): (B, G) -> (B, G) float64; 0 if all tie."""
-    tie = (
-        np.ptp(reward, axis=1, keepdims=True) == 0
-    )  # rounding errors of the mean would be divided by a deviation of almost 0
+    """Rewards (B, G) -> advantages (B, G) float64: (reward - group mean) / standard deviation; 0 if all tie."""
+    tie = np.ptp(reward, axis=1, keepdims=True) == 0  # the mean's rounding error must not be divided by almost 0
     A = np.where(tie, 0, reward - reward.mean(axis=1, keepdims=True))
     return A / np.where(tie, 1, reward.std(axis=1, keepdims=True)) if scale_rewards else A
 
 
 def grpo_objective(params: Params, batch: Trajectories, A: Array, config: GRPOConfig) -> float:
-    """Compute DeepSeekMath's equation 3, negated, to be minimised. A: (S,) float32, advantage of its trajectory."""
+    """Compute the loss: DeepSeekMath's equation 3, negated, over T. A: (S,) float32, advantage of the step's game."""
     π = pick(config.policy(params, batch.observation), batch.action)  # π_θ(a|o), (S,)
     r = π / batch.π_old  # 1 at the first gradient step of a mini-batch
-    gain = anp.minimum(r * A, anp.clip(r, 1 - config.ε, 1 + config.ε) * A)
+    gain = anp.minimum(r * A, anp.clip(r, 1 - config.ε, 1 + config.ε) * A)  # flat past the clip: no gradient
     if config.β > 0:  # KL(π_θ ‖ π_ref), by the estimator of equation 4
         π_ref = pick(config.reference_policy(batch.observation), batch.action)
         log_ratio = np.log(np.maximum(π_ref, 1e-12)) - anp.log(anp.maximum(π, 1e-12))
         gain = gain - config.β * (anp.exp(log_ratio) - log_ratio - 1)
-    return anp.sum(gain) / -(config.B * config.G * batch.T)  # T, not a trajectory's own length: Dr. GRPO, 2503.20783
+    return anp.sum(gain) / -(config.B * config.G * batch.T)  # T, not the game's own length: Dr. GRPO
 
 
 # === Train: AdamW follows the gradient, mini-batch by mini-batch ======================================================
@@ -323,9 +316,10 @@ class AdamWOptimizer:
     λ: float = 0.01  # weight decay
 
     def __post_init__(self) -> None:
-        require(0 < self.learning_rate < np.inf, "learning_rate", self.learning_rate, "a finite number above 0")
-        for name, end in {"β1": 1, "β2": 1, "ε": np.inf, "λ": np.inf}.items():
-            require(0 <= getattr(self, name) < end, name, getattr(self, name), f"at least 0 and below {end}")
+        for name in ("learning_rate", "ε"):
+            require(name, getattr(self, name), lambda x: 0 < x < np.inf, "a finite number above 0")
+        for name, end in {"β1": 1, "β2": 1, "λ": np.inf}.items():
+            require(name, getattr(self, name), lambda x: 0 <= x < end, f"at least 0 and below {end}")
         self.params = {name: value.copy() for name, value in self.params.items()}
         self.m = {name: np.zeros_like(value) for name, value in self.params.items()}
         self.v, self.t = dict(self.m), 0
@@ -346,10 +340,8 @@ def train_grpo(optimizer: AdamWOptimizer, grpo_config: GRPOConfig) -> tuple[Para
 
     rewards_val[i]: mean reward of 8 games from each of 64 fixed starts, played after mini-batch i.
     """
-    c, params, rewards_val = grpo_config, optimizer.params, np.zeros(0)
-    gradient, rng = grad(grpo_objective), np.random.default_rng(c.seed)
-    np.empty(31 * 2**20, np.uint8)  # a hint to Linux: keep what is freed, up to this size, for the arrays below
-
+    c, params, rewards_val, rng = grpo_config, optimizer.params, np.zeros(0), np.random.default_rng(grpo_config.seed)
+    np.empty(31 * 2**20, np.uint8)  # freed at once: glibc then keeps freed memory, up to this size, for new arrays
     bar = tqdm(range(c.M), "mini-batches", disable=None)  # in a file or pipe: ten lines instead
     with np.errstate(all="ignore"), contextlib.suppress(KeyboardInterrupt), bar:
         for i in bar:
@@ -357,31 +349,34 @@ def train_grpo(optimizer: AdamWOptimizer, grpo_config: GRPOConfig) -> tuple[Para
             batch = rollout(c.environment, c.policy, optimizer.params, np.repeat(init_seeds, c.G), step_seed)
             A = group_advantages(batch.reward.reshape(c.B, c.G), c.scale_rewards).ravel()[batch.game].astype(np.float32)
             for _ in range(c.μ):
-                optimizer.step(gradient(optimizer.params, batch, A, c))
-            if not all(np.isfinite(value).all() for value in optimizer.params.values()):
-                bar.write(f"Mini-batch {i + 1} left a parameter infinite or NaN: training ends before it.")
-                break
+                optimizer.step(grad(grpo_objective)(optimizer.params, batch, A, c))
             games_val = rollout(c.environment, c.policy, optimizer.params, np.arange(64).repeat(8), step_seed=i)
+            if not all(np.isfinite(value).all() for value in (games_val.π_old, *optimizer.params.values())):
+                bar.write(f"Mini-batch {i + 1} left a number that is infinite or NaN: training ends before it.")
+                break
             params, rewards_val = optimizer.params, np.append(rewards_val, games_val.reward.mean())
             bar.set_postfix_str(line := f"validation score {rewards_val[-1]:.3f}")
             if bar.disable and (i + 1) * 10 // c.M > i * 10 // c.M:
-                print(f"mini-batch {i + 1} of {c.M}, {line}", flush=True)
+                with contextlib.suppress(OSError):  # from a pipe that nobody reads any more
+                    print(f"mini-batch {i + 1} of {c.M}, {line}", flush=True)
     return params, rewards_val
 
 
 # === Run: train, save, show what was learned ==========================================================================
-def save(name: str, write: Callable[[Any], None]) -> None:
-    """Write a file whole or not at all; among the temporary files if it cannot be written here."""
-    for folder in (Path.cwd(), Path(tempfile.gettempdir())):
+def save(name: str, write: Callable[[Any], None]) -> str:
+    """Write a file whole or not at all; among the temporary files if not here. Returns what to say about it."""
+    said = ""
+    for folder in (Path.cwd, tempfile.gettempdir):
         try:
-            with (folder / f"{name}.partial").open("wb", buffering=0) as file:
-                write(file)
-                os.fsync(file)
-            print("wrote", Path(file.name).replace(folder / name))
-            break
+            with tempfile.TemporaryDirectory(dir=folder(), ignore_cleanup_errors=True) as aside:
+                with Path(aside, name).open("wb") as file:
+                    write(file)
+                    file.flush()
+                    os.fsync(file.fileno())
+                return f"{said}wrote {Path(aside, name).replace(Path(aside).parent / name)}"
         except OSError as error:
-            print(f"could not write {folder / name}: {error}")
-            (folder / f"{name}.partial").unlink(missing_ok=True)
+            said += f"could not write {name}: {error}\n"
+    return said
 
 
 def report(config: GRPOConfig, before: Params, after: Params) -> None:
@@ -389,30 +384,31 @@ def report(config: GRPOConfig, before: Params, after: Params) -> None:
     random_play = (lambda _, observation: config.reference_policy(observation)), before
     players = {"random play": random_play, "before": (config.policy, before), "after": (config.policy, after)}
     for name, player in players.items():
-        games = rollout(BattleshipEnv, *player, np.arange(1024).repeat(4) + 10**6, step_seed=0)
-        print(f"{games.reward.mean():.3f} mean score of {name}")
+        played = rollout(BattleshipEnv, *player, np.arange(1024).repeat(4) + 10**6, step_seed=0)
+        print(f"{played.reward.mean():.3f} mean score of {name}")
     print("0.615 mean score, on the default rules, of firing where most boards that are still possible have a ship")
     shots = rollout(BattleshipEnv, config.policy, after, np.array([10**6]), step_seed=0).action
     stops, (replay, _) = np.linspace(1, len(shots), 5).astype(int), BattleshipEnv.reset(np.full(5, 10**6), step_seed=0)
     for t, tile in enumerate(shots):
-        replay.step(np.where(t < stops, tile, shots[0]))  # firing at the first tile again changes nothing
+        replay.step(np.where(t < stops, tile, shots[0]))  # copy k stops after stops[k] shots: a repeat changes nothing
     emoji = sys.stdout.isatty() and sys.stdout.encoding.lower().startswith("utf")
     drawn = repr(replay.game).translate({} if emoji else str.maketrans("🌊🚢💦💥", ".Sox"))
     print(f"A game of the trained policy after {', '.join(map(str, stops))} shots:\n{drawn}")
 
 
 def main() -> None:
-    """Train, save, report: four times the groups, for steadier gradients, each used twice, as new ones are cheap."""
+    """Train, save, report: 4 × the default groups, for a steadier gradient, 2 steps on each, as new ones are cheap."""
     config = GRPOConfig(BattleshipEnv, neural_battleship_policy, reference_battleship_policy, B=16, μ=2)
     before = neural_battleship_policy_init(hidden=50)  # twice as many units as tiles, for finer patterns of hits
     optimizer = AdamWOptimizer(before, learning_rate=4e-3)  # large, as the gradient is steady
-    require(os.access(".", os.W_OK), "working directory", str(Path.cwd()), "one that results can be written to")
+    require("working directory", ".", lambda path: os.access(path, os.W_OK), "one that results can be written to")
     after, rewards_val = train_grpo(optimizer, config)
     signal.signal(signal.SIGINT, signal.SIG_DFL)  # from here on, Ctrl-C ends at once
-    print(f"Stopped after {len(rewards_val)} of {config.M} mini-batches.")
+    said = [f"Stopped after {len(rewards_val)} of {config.M} mini-batches."]
     if len(rewards_val):  # else nothing was learned
-        save("battleship_policy.npz", lambda file: np.savez(file, allow_pickle=False, **after))
-        save("battleship_rewards.csv", lambda file: np.savetxt(file, rewards_val, "%.6f"))
+        said.append(save("battleship_policy.npz", lambda file: np.savez(file, allow_pickle=False, **after)))
+        said.append(save("battleship_rewards.csv", lambda file: np.savetxt(file, rewards_val, "%.6f")))
+    print("\n".join(said).encode("ascii", "replace").decode())
     report(config, before, after)
 
 

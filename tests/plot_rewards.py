@@ -20,7 +20,7 @@ def main() -> None:
     smooth = np.array([np.convolve(run, np.ones(width) / width, mode="valid") for run in runs])
     x = np.arange(width, runs.shape[1] + 1)
     figure, axes = plt.subplots(figsize=(8, 4.2), dpi=120)
-    axes.plot(x, np.median(smooth, axis=0), color="tab:blue", label=f"policy, median of {len(runs)}")
+    axes.plot(x, np.median(smooth, axis=0), color="tab:blue", label=f"policy, median and range of {len(runs)}")
     axes.fill_between(x, smooth.min(axis=0), smooth.max(axis=0), color="tab:blue", alpha=0.25, linewidth=0)
     axes.axhline(0.615, color="tab:green", linestyle="--", label="Bayes-greedy player, 0.615")
     axes.axhline(0.153, color="tab:gray", linestyle="--", label="random play, 0.153")

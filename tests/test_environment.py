@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
-from scipy.stats import chisquare
+from scipy.stats import chisquare  # type: ignore[import-untyped]
 from support import AllBoardsEnv, all_boards, golden
 
 import microgrpo as mg
@@ -34,9 +34,9 @@ def test_an_observation_shows_misses_as_minus_1_and_hits_as_1_at_the_tile_fired_
     expected = np.zeros((4, 5, 5))
     for fire in everywhere(4)[:, :7].T:
         observation, _, _ = environment.step(fire)
-        for game, tile in enumerate(fire):
-            row, column = divmod(int(tile), 5)
-            expected[game, row, column] = 1 if all_boards()[boards[game], row, column] else -1
+        for game, tile in enumerate(fire.tolist()):
+            place = game, tile // 5, tile % 5
+            expected[place] = 1 if all_boards()[boards[game]][place[1:]] else -1
         np.testing.assert_array_equal(observation, expected)
         assert (observation.shape, observation.dtype) == ((4, 5, 5), np.dtype(np.float32))
         assert environment.observation is observation
@@ -98,7 +98,7 @@ def test_reward_is_0_until_a_game_is_done_and_then_its_score() -> None:
 def test_a_done_game_no_longer_changes_while_others_go_on() -> None:
     boards = np.array([100, 5000])
     environment, _ = AllBoardsEnv.reset(boards, step_seed=0)
-    ships, other_water = np.flatnonzero(all_boards()[100]), np.flatnonzero(~all_boards()[5000])
+    ships, other_water = (np.flatnonzero(tiles).tolist() for tiles in (all_boards()[100], ~all_boards()[5000]))
     for tile, other in zip(ships, other_water, strict=False):
         observation, reward, done = environment.step(np.array([tile, other]))
     assert (reward.tolist(), done.tolist()) == ([1, 0], [True, False])
@@ -143,6 +143,7 @@ def test_environment_is_abstract() -> None:
         """Lacks reset and step."""
 
     assert Environment.__abstractmethods__ == {"reset", "step"}
+    abstract: type[Any]
     for abstract in (Environment, Unfinished):
         with pytest.raises(TypeError, match="abstract"):
             abstract()

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from scipy.stats import chisquare
+from scipy.stats import chisquare  # type: ignore[import-untyped]
 from support import all_boards, golden
 
 from microgrpo import Array, BattleshipGame, BattleshipGameRules
@@ -33,7 +33,8 @@ def drawn_boards(board_size: int, lengths: tuple[int, ...], draws: int) -> Array
 def numbered(boards: Array) -> Array:
     """Tell boards from each other by one integer each."""
     tiles = boards.reshape(len(boards), -1)
-    return tiles @ (1 << np.arange(tiles.shape[1]))
+    numbers: Array = tiles @ (1 << np.arange(tiles.shape[1]))
+    return numbers
 
 
 def assert_equally_likely(drawn: Array, legal: Array) -> None:
@@ -41,7 +42,8 @@ def assert_equally_likely(drawn: Array, legal: Array) -> None:
     boards, placements = np.unique(numbered(legal), return_counts=True)
     occurred, times = np.unique(numbered(drawn), return_counts=True)
     np.testing.assert_array_equal(occurred, boards)
-    assert chisquare(times, placements * (len(drawn) / len(legal))).pvalue > 1e-4
+    if len(boards) > 1:
+        assert chisquare(times, placements * (len(drawn) / len(legal))).pvalue > 1e-4
 
 
 @pytest.mark.parametrize("case", CASES, ids=NAMES)

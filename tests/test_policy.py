@@ -141,5 +141,5 @@ def test_initial_params_follow_their_seed_and_by_default_have_a_unit_per_tile() 
 
 
 def test_a_board_of_another_size_is_refused_in_a_sentence() -> None:
-    with pytest.raises(ValueError, match=r"^observation\.shape = \(2, 7, 7\) cannot work: .* 25 tiles"):
+    with pytest.raises(ValueError, match=r"^observation\.shape = \(7, 7\) cannot work: .* 25 tiles"):
         mg.neural_battleship_policy(mg.neural_battleship_policy_init(), np.zeros((2, 7, 7), np.float32))
