@@ -17,10 +17,11 @@ it only sees what the answers that it drew score. Each step has five parts:
     5 update     add LR x advantage to the answer's   the gradient of grpo_objective, then
                  probability, once for each draw      AdamWOptimizer.step
 
-So an answer above its group's average is pushed up, and one below it is pushed down. microgrpo.py
-has a neural network for a policy, and four things that this toy leaves out: the ratio of the new to
-the old probability, the clip of that ratio, the KL term, and the division of the advantages by the
-group's standard deviation.
+So an answer above its group's average is pushed up, and one below it is pushed down. This toy
+changes the probabilities themselves; microgrpo.py changes the params of a neural network, with a
+gradient and AdamW, on several groups at once. It also has what the toy leaves out: the ratio of the
+new to the old probability, the clip of that ratio, the KL term, and the division of the advantages
+by the group's standard deviation.
 
 Run it. Then change a constant below, predict the table, rerun, compare, and say why:
 
@@ -40,9 +41,9 @@ from statistics import mean  # exact: the mean of equal scores is that score, to
 
 ANSWERS = ["correct", "partial", "wrong"]  # one more here needs one more in the lists below
 SCORES = [1.0, 0.5, 0.0]  # one for each answer; only the differences between them teach
-EASY_MODE = False  # True: every answer scores 1.0, so no probability moves
+EASY_MODE = False  # True: every answer scores 1.0
 DIFFICULTY = "learnable"  # picks from START_PROBS; "easy": a short climb; "hard": a longer one
-GROUP_SIZE = 20  # answers in a group; 2: a slow climb, as many tie; 1: no probability moves
+GROUP_SIZE = 20  # answers in a group, drawn anew in each step
 STEPS = 40  # groups to learn from; more: time for a small LR or GROUP_SIZE to get there
 LR = 0.15  # learning rate; 0.02: a climb of many small steps; 1.0: of a few big ones
 SEED = 0  # decides the draws; another: another path to the same end
@@ -97,14 +98,15 @@ def main() -> None:
     scores, probs, rng = scores_now(), start_probs(), random.Random(SEED)  # noqa: S311 - no secrets
     start, shown, unmoved = probs[0], columns(probs), 0
     headings = [f"P({answer})" for answer in ANSWERS]
-    always = {*range(11), *range(0, STEPS, max(10, STEPS // 4)), STEPS}  # other steps: if they move
+    # These steps get a row in any case, others only if a printed probability changed.
+    rows = {*range(11), *range(0, STEPS, max(10, STEPS // 4)), STEPS}
     print("step ", "average reward", *headings, f"{headings[0]} from 0 to 1", sep="  ")
     print(f"{'start':21}  {shown}  {bar(start)}")
     for number in range(1, STEPS + 1):
         before = probs
         probs, average = step(before, scores, rng)
         unmoved += probs == before
-        if number in always or columns(probs) != shown:
+        if number in rows or columns(probs) != shown:
             shown = columns(probs)
             print(f"{number:<5}  {average:14.2f}  {shown}  {bar(probs[0])}")
 

@@ -10,6 +10,7 @@ calls a game good if it scored above the average of its group: no second network
 moves of good games a little more likely and those of bad games less. Read from top to bottom; each section needs only
 what stands above it. Short names, here and in the papers:
     policy    π(a|o), the probability of taking action a on seeing observation o; its numbers θ are called params here
+    reward    what a game pays; here its score, from 0 to 1
     G, B, N   games in a group, groups in a mini-batch, games played in lockstep, one per row of every array
     T, S      the most steps (moves) that one game can take; the steps that all N games took, summed
     A, r      advantage: how far a game scored above its group's average; π(a|o) now over π(a|o) when played
