@@ -96,6 +96,7 @@ class BattleshipGame:
                     break  # lay the whole fleet anew, so that every legal placement is equally likely
                 ship[:] = True
             else:
+                board.setflags(write=False)  # it will be handed out again
                 return board
 
     def play(self, fire: Array) -> Array:
@@ -130,7 +131,7 @@ class Environment(ABC):
     @classmethod
     @abstractmethod
     def reset(cls, init_seeds: Array, step_seed: int) -> tuple[Self, Array]:
-        """Start game i from init_seeds[i], (N,) int, and rng from step_seed; return (environment, observation)."""
+        """Start game i by init_seeds[i] (equal seeds, equal starts); seed rng. Return (environment, observation)."""
 
     @abstractmethod
     def step(self, action: Array) -> tuple[Array, Array, Array]:
@@ -219,7 +220,7 @@ defvjp(pick, lambda result, π, action: lambda g: unpick(g, π, action))
 
 
 def neural_battleship_policy(params: Params, observation: Array) -> Array:
-    """Probability of firing at each tile, 0 where fired at: (..., board_size, board_size) -> (..., tiles)."""
+    """Probability of firing at each tile, 0 where fired at: (..., n, n) -> (..., n²). ValueError for another size."""
     leading, tiles = observation.shape[:-2], len(params["b2"])
     require("observation.shape", observation.shape[-2:], lambda n: np.prod(n) == tiles, f"a board of {tiles} tiles")
     x = np.asfortranarray(observation.reshape(-1, tiles))  # by columns, too

@@ -1,8 +1,9 @@
 """Rerun rows of the README's table of experiments: `uv run tests/experiments.py "G = 2" "μ = 1"`.
 
-Without a name it lists them. Each row changes the default run's constants, trains with the seeds given in its
-last column (42, 43, ...), prints the mean score of each and the time of the first, and leaves their validation
-scores beside you as `NAME, seed 42.csv`, for tests/plot_rewards.py to draw.
+Each row changes the default run's constants, trains with its seeds (42, 43, ...), prints the mean score of each, and
+leaves their validation scores beside you as `NAME, seed 42.csv`, for tests/plot_rewards.py to draw.
+
+Without a name it prints the table's times: for each row 8 times that of its first 256 mini-batches.
 """
 
 import os
@@ -66,9 +67,9 @@ def score(environment: type[BattleshipEnv], params: Params) -> float:
     return float(mg.rollout(environment, mg.neural_battleship_policy, params, boards, step_seed=0).reward.mean())
 
 
-def run(name: str, seed: int) -> tuple[float, float]:
+def run(name: str, seed: int, **changes: Any) -> tuple[float, float]:
     """Train once as the row says; return the mean score and the seconds that training took."""
-    constants = {"environment": BattleshipEnv, **DEFAULT_RUN, **EXPERIMENTS[name][0], "seed": seed}
+    constants = {"environment": BattleshipEnv, **DEFAULT_RUN, **EXPERIMENTS[name][0], "seed": seed, **changes}
     environment, hidden, learning_rate = (
         constants["environment"],
         constants.pop("hidden"),
@@ -79,18 +80,19 @@ def run(name: str, seed: int) -> tuple[float, float]:
     start = time.perf_counter()
     params, rewards_val = mg.train_grpo(mg.AdamWOptimizer(params, learning_rate=learning_rate), c)
     seconds = time.perf_counter() - start
-    np.savetxt(f"{name}, seed {seed}.csv", rewards_val, "%.6f")
+    if c.M == mg.GRPOConfig.M:
+        np.savetxt(f"{name}, seed {seed}.csv", rewards_val, "%.6f")
     return score(environment, params), seconds
 
 
 def main() -> None:
-    """Run the rows named on the command line."""
-    if len(sys.argv) == 1:
-        print(*EXPERIMENTS, sep="\n")
+    """Run the rows named on the command line, or time all of them."""
     for name in sys.argv[1:]:
-        runs = [run(name, 42 + i) for i in range(EXPERIMENTS[name][1])]
-        scores = " ".join(f"{value:.3f}" for value, _ in runs)
-        print(f"{name}: median {median(value for value, _ in runs):.3f} of {scores}, {runs[0][1]:.0f} s", flush=True)
+        scores = [run(name, 42 + i)[0] for i in range(EXPERIMENTS[name][1])]
+        print(f"{name}: median {median(scores):.3f} of {' '.join(f'{value:.3f}' for value in scores)}", flush=True)
+    if len(sys.argv) == 1:
+        times = {name: 8 * run(name, 42, M=256)[1] for name in EXPERIMENTS}
+        print(*(f"{seconds:5.0f} s  {name}" for name, seconds in times.items()), sep="\n")
 
 
 if __name__ == "__main__":

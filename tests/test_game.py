@@ -1,6 +1,7 @@
 """Game: placement of fleets, hand-played games, rules that cannot work."""
 
 import re
+from contextlib import suppress
 from functools import cache
 from typing import Any
 
@@ -86,6 +87,14 @@ def test_huge_seeds_give_boards_of_their_own() -> None:
     boards = [BattleshipGame.random_board(BattleshipGameRules(), seed) for seed in (0, 2**63, 2**64 - 1, 2**100)]
     assert len(np.unique(boards, axis=0)) == 4
     assert {int(board.sum()) for board in boards} == {9}
+
+
+def test_a_board_is_the_same_for_its_next_receiver_whatever_the_last_one_did_to_it() -> None:
+    board = BattleshipGame.random_board(BattleshipGameRules(), 5)
+    before = board.copy()
+    with suppress(ValueError):  # read-only
+        board[:] = False
+    np.testing.assert_array_equal(BattleshipGame.random_board(BattleshipGameRules(), 5), before)
 
 
 def test_a_board_is_square_and_says_where_ships_lie() -> None:
