@@ -86,10 +86,11 @@ class BattleshipGame:
     def random_board(rules: BattleshipGameRules, seed: int, tries: float = np.inf) -> Array:
         """Lay a fleet, (board_size, board_size) bool, the same for the same seed. ValueError if `tries` tries fail."""
         n, rng = int(rules.board_size), np.random.default_rng(seed)
+        lengths = np.repeat(range(len(rules.ships)), rules.ships).tolist()
         while True:
             require("ships", rules.ships, lambda _: tries > 0, f"a fleet that random tries can lay on {n} × {n} tiles")
             tries, board = tries - 1, np.zeros((n, n), bool)
-            for k in np.repeat(range(len(rules.ships)), rules.ships).tolist():  # the length of each ship
+            for k in lengths:
                 line, start, coin = rng.random(3).tolist()
                 ship = (board.T if coin < 0.5 else board)[int(n * line)][int((n - k + 1) * start) :][:k]  # a view
                 if ship.any() or len(ship) < k:
@@ -353,7 +354,7 @@ def train_grpo(optimizer: AdamWOptimizer, grpo_config: GRPOConfig) -> tuple[Para
             for _ in range(c.μ):
                 optimizer.step(grad(grpo_objective)(optimizer.params, batch, A, c))
             games_val = rollout(c.environment, c.policy, optimizer.params, np.arange(64).repeat(8), step_seed=i)
-            if not all(np.isfinite(value).all() for value in (games_val.π_old, *optimizer.params.values())):
+            if not all(np.isfinite(value).all() for value in (np.log(games_val.π_old), *optimizer.params.values())):
                 bar.write(f"Mini-batch {i + 1} left a number that is infinite or NaN: training ends before it.")
                 break
             params, rewards_val = optimizer.params, np.append(rewards_val, games_val.reward.mean())
