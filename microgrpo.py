@@ -18,6 +18,7 @@ what stands above it. Short names, here and in the papers:
 """
 
 import contextlib
+import math
 import os
 import signal
 import sys
@@ -223,7 +224,7 @@ defvjp(pick, lambda result, π, action: lambda g: unpick(g, π, action))
 def neural_battleship_policy(params: Params, observation: Array) -> Array:
     """Probability of firing at each tile, 0 where fired at: (..., n, n) -> (..., n²). ValueError for another size."""
     leading, tiles = observation.shape[:-2], len(params["b2"])
-    require("observation.shape", observation.shape[-2:], lambda n: np.prod(n) == tiles, f"a board of {tiles} tiles")
+    require("observation.shape", observation.shape[-2:], lambda n: math.prod(n) == tiles, f"a board of {tiles} tiles")
     x = np.asfortranarray(observation.reshape(-1, tiles))  # by columns, too
     hidden = anp.tanh(linear(x, params["W1"], params["b1"]))
     π = softmax(linear(hidden, params["W2"], params["b2"]), x * x)  # x² is 1 where fired at
