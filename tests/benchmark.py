@@ -1,4 +1,4 @@
-"""Time the parts of a mini-batch: `uv run tests/benchmark.py` (about three minutes).
+"""Time the parts of a mini-batch: `uv run tests/benchmark.py` (about a minute).
 
 Every figure is a median over repeats in this one process, in milliseconds; what is compared runs in turn.
 """
@@ -18,6 +18,7 @@ sys.path.insert(0, str(Path(__file__).parent.parent))  # microgrpo.py, when run 
 import autograd.numpy as anp
 import numpy as np
 from autograd import grad
+from experiments import DEFAULT_RUN
 from support import config, gradient_by_hand, mini_batch, objective_step_by_step
 
 import microgrpo as mg
@@ -92,7 +93,8 @@ def print_mini_batch(name: str, c: GRPOConfig, params: Params) -> None:
 
 def main() -> None:
     """Print the tables."""
-    default, wide = config(B=16, μ=2), mg.neural_battleship_policy_init(hidden=64)
+    default = config(B=DEFAULT_RUN["B"], μ=DEFAULT_RUN["μ"])
+    wide = mg.neural_battleship_policy_init(hidden=int(DEFAULT_RUN["hidden"]))
     batch, A = mini_batch(default, wide)
     gradient = grad(mg.grpo_objective)
     before_hint = timed(3, step=lambda: gradient(wide, batch, A, default))["step"]
