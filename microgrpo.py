@@ -57,7 +57,7 @@ def require(name: str, value: object, allowed: Callable[[Any], object], must_be:
 # === Game: ships hide on a board; fire at its tiles until every ship is hit, with few misses ==========================
 @dataclass(frozen=True)
 class BattleshipGameRules:
-    """Side of the board in tiles; ships[k] ships of length k. ValueError if 2,000 tries to lay them all fail."""
+    """Side of the board in tiles; ships[k] ships of length k. ValueError if 1,000 tries to lay them all fail."""
 
     board_size: int = 5
     ships: tuple[int, ...] = (0, 0, 1, 1, 1, 0)
@@ -70,7 +70,7 @@ class BattleshipGameRules:
             "ships", ships, lambda s: isinstance(s, tuple) and all(isinstance(k, Whole) and k >= 0 for k in s), what
         )
         require("ships", ships, lambda s: 0 < sum(k * int(m) for k, m in enumerate(s)) <= n * n and not s[0], what)
-        BattleshipGame.random_board(self, seed=0, tries=2000)
+        BattleshipGame.random_board(self, seed=0, tries=1000)
 
 
 class BattleshipGame:
