@@ -141,6 +141,19 @@ def test_clip_stops_only_what_already_moved_far_in_the_direction_of_the_advantag
     np.testing.assert_allclose(value, -A * (np.clip(ratio, 0.8, 1.2) if clipped else ratio) / 2)
 
 
+def test_the_largest_clip_range_clips_nothing_even_where_the_advantage_is_0() -> None:
+    c, params = config(B=3, ε=1e9), mg.neural_battleship_policy_init()
+    batch, A = mini_batch(c, params)
+    A[batch.game == 0] = 0
+    params["W2"] += np.float32(3)
+    params["b2"][:5] = 9  # far from the policy that played
+    r = mg.pick(c.policy(params, batch.observation), batch.action) / batch.π_old
+    assert r.max() > 10
+    unclipped = -(r.astype(float) * A).sum() / (c.B * c.G * batch.T)
+    np.testing.assert_allclose(mg.grpo_objective(params, batch, A, c), unclipped, rtol=1e-4)
+    assert all(np.isfinite(value).all() for value in grad(mg.grpo_objective)(params, batch, A, c).values())
+
+
 def test_every_ratio_is_exactly_1_at_the_first_gradient_step() -> None:
     c, params = config(), mg.neural_battleship_policy_init()
     batch, _ = mini_batch(c, params)

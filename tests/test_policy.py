@@ -72,26 +72,45 @@ def test_gradient_is_right_for_any_leading_axes(games: tuple[int, ...]) -> None:
     observation = rng.integers(-1, 2, (*games, 3, 3)).astype(float)
     observation[..., 1, 1] = 0
     weight = rng.normal(size=(*games, 9))
-    check_grads(lambda params: anp.sum(mg.neural_battleship_policy(params, observation) * weight), modes=["rev"])(
-        golden_params()
-    )
+    check_grads(
+        lambda params: anp.sum(mg.neural_battleship_policy(params, observation) * weight), modes=["rev"], order=1
+    )(golden_params())
 
 
 def test_each_derivative_told_to_autograd_equals_finite_differences() -> None:
     rng = np.random.default_rng(0)
-    x, W, b = rng.normal(size=(5, 4)), rng.normal(size=(3, 4)), rng.normal(size=3)
-    for argument in range(3):
-        check_grads(mg.linear, argnum=argument, modes=["rev"], order=1)(x, W, b)
+    x, params = rng.normal(size=(5, 4)), {"W": rng.normal(size=(3, 4)), "b": rng.normal(size=3)}
+    for argument in range(2):
+        check_grads(lambda *args: mg.linear(*args, "W", "b"), argnum=argument, modes=["rev"], order=1)(x, params)
     barred = np.array([[0, 0, 1], [1, 0, 0], [0, 0, 0], [0, 1, 1], [0, 0, 0.0]])
     check_grads(lambda logits: mg.softmax(logits, barred), modes=["rev"], order=1)(rng.normal(size=(5, 3)))
     check_grads(lambda π: mg.pick(π, np.array([0, 2, 2, 1, 0])), modes=["rev"], order=1)(rng.random((5, 3)))
     check_grads(anp.tanh, modes=["rev"], order=1)(x)
 
 
+@pytest.mark.parametrize("form", ["first", "last", "twice"])
+def test_linear_may_share_params_with_other_operations(form: str) -> None:
+    rng = np.random.default_rng(0)
+    x = rng.normal(size=(5, 3))
+    params = {"W": rng.normal(size=(3, 3)), "b": rng.normal(size=3), "scale": rng.normal(size=3), "unused": np.ones(2)}
+
+    def value(params: Params) -> Array:
+        if form == "first":
+            y = mg.linear(x, params, "W", "b") * params["scale"] + params["b"]
+        elif form == "last":
+            y = mg.linear(x * params["scale"] + params["b"], params, "W", "b")
+        else:
+            y = mg.linear(anp.tanh(mg.linear(x, params, "W", "b")), params, "W", "scale")
+        return anp.sum(y**2)  # type: ignore[no-any-return]
+
+    check_grads(value, modes=["rev"], order=1)(params)
+    assert not grad(value)(params)["unused"].any()
+
+
 def test_linear_and_pick_are_what_they_say() -> None:
     rng = np.random.default_rng(0)
     x, W, b = rng.normal(size=(5, 4)), rng.normal(size=(3, 4)), rng.normal(size=3)
-    np.testing.assert_allclose(mg.linear(x, W, b), x @ W.T + b, rtol=1e-12)
+    np.testing.assert_allclose(mg.linear(x, {"u": W, "v": b}, "u", "v"), x @ W.T + b, rtol=1e-12)
     np.testing.assert_array_equal(
         mg.pick(x, np.array([3, 0, 1, 1, 2])), [x[i, j] for i, j in enumerate([3, 0, 1, 1, 2])]
     )

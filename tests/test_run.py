@@ -540,7 +540,7 @@ def refusals(cases: dict[str, list[Any]]) -> pytest.MarkDecorator:
         "M": [-1, *NO_INTEGERS],
         "μ": [0, -1, *NO_INTEGERS],
         "seed": [-1, *NO_INTEGERS],
-        "ε": [0, -0.1, *NOT_FINITE, *NO_NUMBERS],
+        "ε": [0, -0.1, 1e10, 10**400, *NOT_FINITE, *NO_NUMBERS],
         "β": [-0.1, -1e-9, *NOT_FINITE, *NO_NUMBERS],
     }
 )
@@ -680,7 +680,7 @@ def can_work(c: dict[str, Any]) -> bool:
     fleet = fleet and ships[0] == 0 and not any(ships[n + 1 :])
     least = {"G": 2, "B": 1, "M": 0, "μ": 1, "hidden": 0, "β": 0, "λ": 0, "β1": 0, "β2": 0}
     finite = all(np.isfinite(c[name]) for name in ("ε", "β", "learning_rate", "λ", "β1", "β2"))
-    positive = c["ε"] > 0 and c["learning_rate"] > 0
+    positive = 0 < c["ε"] <= 1e9 and c["learning_rate"] > 0
     return bool(
         fleet and finite and positive and all(c[k] >= x for k, x in least.items()) and c["β1"] < 1 and c["β2"] < 1
     )
