@@ -190,7 +190,7 @@ def linear(x: Array, params: Params, W: str, b: str) -> Array:
 @primitive
 def softmax(logits: Array, barred: Array) -> Array:
     """(rows, actions) logits -> probabilities ∝ exp(logit), 0 where barred is 1 instead of 0."""
-    logits = logits - 1e30 * barred
+    logits = logits - 1e30 * barred  # in less time than np.where
     e = np.exp(logits - logits.max(axis=1, keepdims=True, initial=-1e29))  # at most 1; 0 if all is barred
     return e / np.maximum(e.sum(axis=1, keepdims=True), 1)
 
