@@ -30,7 +30,7 @@ from functools import lru_cache
 from pathlib import Path
 from typing import Any, NamedTuple, Self
 
-if __name__ == "__main__":  # NumPy's threads would spend longer waiting for each other than they save
+if __name__ == "__main__":  # more threads save little, and make two runs at once ten times slower
     os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")
 
 import autograd.numpy as anp  # NumPy that remembers what it computed, to differentiate it

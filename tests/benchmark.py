@@ -1,7 +1,7 @@
-"""Time the parts of a mini-batch: `uv run tests/benchmark.py` (about a minute and a quarter).
+"""Time the parts of a mini-batch: `uv run tests/benchmark.py` (about two minutes).
 
-Every figure is a median over repeats in this one process, but for two lines that say so. What is compared runs in turn,
-in a new random order each time, as a call can leave the next one a worse cache.
+Every figure is a median over repeats in this one process, but for five lines that say so. What is compared runs in
+turn, in a new random order each time, as a call can leave the next one a worse cache.
 """
 
 import math
@@ -11,6 +11,7 @@ import resource
 import subprocess
 import sys
 import time
+import timeit
 from collections.abc import Callable, Mapping
 from pathlib import Path
 from statistics import median
@@ -47,7 +48,7 @@ def timed(calls: Mapping[str, Call], seconds: float, in_a_row: int = 1) -> dict[
     for call in calls.values():
         call()
     end = time.perf_counter() + seconds
-    while time.perf_counter() < end or len(min(times.values(), key=len)) < 5:
+    while time.perf_counter() < end or len(min(times.values(), key=len)) < 3:
         for name in random.sample(list(calls), len(calls)):
             start = time.perf_counter()
             for _ in range(in_a_row):
@@ -159,32 +160,30 @@ def by_hand_in_rows(params: Params, batch: Trajectories, A: Array, c: GRPOConfig
     return {"W1": g_hidden.T @ x, "b1": g_hidden.sum(0), "W2": g_logits.T @ hidden, "b2": g_logits.sum(0)}
 
 
-def parts(c: GRPOConfig, params: Params, seconds: float = 1.5) -> tuple[dict[str, float], int]:
-    """Time the parts of a mini-batch in turn, as training does them; return them with its number of rows."""
+def print_mini_batch(name: str, c: GRPOConfig, params: Params, seconds: float = 3) -> float:
+    """Print one row of the first table; return the milliseconds of the whole mini-batch."""
     batch, A = mini_batch(c, params)
-    gradient, optimizer = grad(mg.grpo_objective), AdamWOptimizer(params)
+    optimizer = AdamWOptimizer(params)
     seeds, seeds_val = np.random.default_rng(0).integers(2**32, size=c.B).repeat(c.G), np.arange(64).repeat(8)
 
-    def steps() -> None:
+    def steps(gradient: Callable[..., Params]) -> None:
         for _ in range(c.μ):
             optimizer.step(gradient(params, batch, A, c))
 
     calls: dict[str, Call] = {
         "rollout": lambda: mg.rollout(c.environment, c.policy, params, seeds, 0),
-        "steps": steps,
+        "steps": lambda: steps(grad(mg.grpo_objective)),
         "validation": lambda: mg.rollout(c.environment, c.policy, params, seeds_val, 0),
+        "by hand": lambda: steps(gradient_by_hand),
     }
-    return timed(calls, seconds), len(A)
-
-
-def print_mini_batch(name: str, c: GRPOConfig, params: Params) -> None:
-    """Print one row of the first table."""
-    times, rows = parts(c, params, 4)
-    total = sum(times.values())
+    rollout, all_steps, validation, all_by_hand = timed(calls, seconds).values()
+    loop = 1e3 * median(timeit.repeat(lambda: objective_step_by_step(params, batch, A, c), number=1, repeat=3))
+    step, by_hand, total = all_steps / c.μ, all_by_hand / c.μ, rollout + all_steps + validation
     print(
-        f"{name:34} {rows:6} {times['rollout']:8.2f} {c.μ:3} x {times['steps'] / c.μ:5.2f} {times['validation']:10.2f}"
-        f" {total:8.2f} {15500 / total:10.0f}"
+        f"{name:34} {len(A):6} {rollout:8.2f} {c.μ:3} x {step:6.2f} {validation:11.2f} {total:8.2f}"
+        f" {by_hand:8.2f} {step / by_hand:6.2f} {loop:8.0f} {loop / step:6.0f}"
     )
+    return total
 
 
 def default_run() -> tuple[GRPOConfig, Params]:
@@ -194,7 +193,7 @@ def default_run() -> tuple[GRPOConfig, Params]:
 
 
 def give_hint() -> None:
-    """Let training give its hint on memory."""
+    """Let training give its hint on memory, for the rest of the process."""
     mg.train_grpo(AdamWOptimizer(mg.neural_battleship_policy_init()), config(M=0))
 
 
@@ -203,15 +202,16 @@ def gradient_of_default_run() -> float:
     c, params = default_run()
     batch, A = mini_batch(c, params)
     gradient = grad(mg.grpo_objective)
-    return timed({"": lambda: gradient(params, batch, A, c)}, 3)[""]
+    return timed({"": lambda: gradient(params, batch, A, c)}, 1)[""]
 
 
-def in_another_process(**environment: str) -> float:
-    """Milliseconds of that gradient, after the hint, in a new process with these environment variables."""
-    code = "import benchmark; benchmark.give_hint(); print(benchmark.gradient_of_default_run())"
+def in_new_processes(copies: int, threads: int, *, hint: bool) -> float:
+    """Milliseconds of that gradient in so many processes at once, with BLAS threads and the hint as given."""
+    code = f"import benchmark as b; {'b.give_hint()' if hint else 0}; print(b.gradient_of_default_run())"
+    cwd, env = Path(__file__).parent, os.environ | {"OPENBLAS_NUM_THREADS": str(threads)}
     run = [sys.executable, "-c", code]
-    cwd, env = Path(__file__).parent, os.environ | environment
-    return float(subprocess.run(run, cwd=cwd, env=env, check=True, capture_output=True, text=True).stdout.split()[-1])
+    started = [subprocess.Popen(run, cwd=cwd, env=env, stdout=subprocess.PIPE, text=True) for _ in range(copies)]
+    return median(float(process.communicate()[0].split()[-1]) for process in started)
 
 
 def print_beside_the_script(times: dict[str, float]) -> None:
@@ -222,15 +222,25 @@ def print_beside_the_script(times: dict[str, float]) -> None:
 
 def main() -> None:
     """Print the tables."""
-    default, wide = default_run()
-    before_hint = gradient_of_default_run()
-    give_hint()  # for the rest of the process
-    after_hint = gradient_of_default_run()
+    give_hint()
 
-    print("One mini-batch, untrained policy, ms. Last column: times faster than the original's 15.5 s.\n")
-    print("                                     rows  rollout  gradient steps  validation     total    original/")
-    print_mini_batch("original's constants", config(), mg.neural_battleship_policy_init())
-    print_mini_batch("default run", default, wide)
+    print("One mini-batch, played by the untrained policy, ms. Each row of the arrays is a step of a game.\n")
+    print(
+        "Beside a gradient step with AdamW: the same derived by hand; the objective alone in a loop over the steps.\n"
+    )
+    print(f"{'':34}   rows  rollout  gradient     validation    total  by hand  step/    loop  loop/")
+    print(f"{'':34}                     steps                                hand          step")
+    total = print_mini_batch("the original's constants", config(), mg.neural_battleship_policy_init())
+    print_mini_batch("the default run", *default_run())
+    for board_size, ships in ((5, (0, 0, 1, 1, 1)), (7, (0, 0, 1, 2, 1)), (10, (0, 0, 1, 2, 1, 1))):
+        rules = BattleshipGameRules(board_size, ships)
+        environment = type("Env", (BattleshipEnv,), {"rules": rules})
+        totals = {}
+        for B in (4, 16, 64):
+            c, params = config(environment=environment, B=B), mg.neural_battleship_policy_init(rules, hidden=25)
+            totals[B] = print_mini_batch(f"board {board_size} x {board_size}, B = {B}", c, params)
+        print(f"{'':34} B = 64 takes {totals[64] / totals[4]:.1f} times as long as B = 4.")
+    print(f"\nThe original takes 15,500 ms for the first row: {15500 / total:.0f} times as long.")
 
     print("\nOne gradient step (gradient and AdamW), the original's constants, ms.\n")
     c, params = config(), mg.neural_battleship_policy_init()
@@ -282,28 +292,21 @@ def main() -> None:
     }
     print_beside_the_script(timed(plays, 8))
 
-    print("\nOne gradient step of the default run, ms.\n")
-    print_beside_the_script(
-        {
-            "the script": after_hint,
-            "  without the hint on memory": before_hint,
-            "  another process, a thread for every core": in_another_process(OPENBLAS_NUM_THREADS=str(os.cpu_count())),
-            "  another process, one thread, as in a run": in_another_process(OPENBLAS_NUM_THREADS="1"),
-        }
-    )
+    print("\nOne gradient of the default run, ms, in processes of their own.\n")
+    cores = os.cpu_count() or 1
+    versions = {
+        "the script": (1, 1, True),
+        "  without the hint on memory": (1, 1, False),
+        f"  {cores} threads": (1, cores, True),
+        "  two runs at once": (2, 1, True),
+        f"  two runs at once, {cores} threads each": (2, cores, True),
+    }
+    measured: dict[str, list[float]] = {name: [] for name in versions}
+    for _ in range(3):
+        for name, (copies, threads, hint) in versions.items():
+            measured[name].append(in_new_processes(copies, threads, hint=hint))
+    print_beside_the_script({name: median(values) for name, values in measured.items()})
 
-    print("\nGrowth: one rollout and one gradient step, ms, and ms for 1,000 rows.\n")
-    for board_size, ships in ((5, (0, 0, 1, 1, 1)), (7, (0, 0, 1, 2, 1)), (10, (0, 0, 1, 2, 1, 1))):
-        rules = BattleshipGameRules(board_size, ships)
-        environment = type("Env", (BattleshipEnv,), {"rules": rules})
-        for B in (4, 16, 64):
-            c = config(environment=environment, B=B, μ=1)
-            times, rows = parts(c, mg.neural_battleship_policy_init(rules, hidden=25), 2)
-            both = times["rollout"] + times["steps"]
-            print(
-                f"board {board_size:2}, B = {B:2}: {rows:6} rows, rollout {times['rollout']:7.2f}, "
-                f"step {times['steps']:7.2f}, both for 1,000 rows {1e3 * both / rows:6.2f}"
-            )
     peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024
     print(f"\nLargest memory of this process: {peak:.0f} MiB")
 
