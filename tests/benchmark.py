@@ -1,6 +1,6 @@
 """Time the parts of a mini-batch: `uv run tests/benchmark.py` (about two minutes).
 
-Every figure is a median over repeats in this one process, but for five lines that say so. What is compared runs in
+Every figure is a median over repeats in this one process, but for the last table's. What is compared runs in
 turn, in a new random order each time, as a call can leave the next one a worse cache.
 """
 
@@ -197,19 +197,18 @@ def give_hint() -> None:
     mg.train_grpo(AdamWOptimizer(mg.neural_battleship_policy_init()), config(M=0))
 
 
-def gradient_of_default_run() -> float:
-    """Milliseconds of one gradient of the default run."""
+def gradient_of_default_run(tanh: Any) -> float:
+    """Milliseconds of one gradient of the default run, with this tanh."""
     c, params = default_run()
     batch, A = mini_batch(c, params)
-    gradient = grad(mg.grpo_objective)
+    gradient = gradient_of(policy(tanh=tanh))
     return timed({"": lambda: gradient(params, batch, A, c)}, 1)[""]
 
 
-def in_new_processes(copies: int, threads: int, *, hint: bool) -> float:
-    """Milliseconds of that gradient in so many processes at once, with BLAS threads and the hint as given."""
-    code = f"import benchmark as b; {'b.give_hint()' if hint else 0}; print(b.gradient_of_default_run())"
-    cwd, env = Path(__file__).parent, os.environ | {"OPENBLAS_NUM_THREADS": str(threads)}
-    run = [sys.executable, "-c", code]
+def in_new_processes(copies: int = 1, *, hint: bool = True, tanh: str = "anp.tanh", **environment: str) -> float:
+    """Milliseconds of that gradient in so many processes at once, with these environment variables."""
+    code = f"import benchmark as b; {'b.give_hint()' if hint else 0}; print(b.gradient_of_default_run(b.{tanh}))"
+    run, cwd, env = [sys.executable, "-c", code], Path(__file__).parent, os.environ | environment
     started = [subprocess.Popen(run, cwd=cwd, env=env, stdout=subprocess.PIPE, text=True) for _ in range(copies)]
     return median(float(process.communicate()[0].split()[-1]) for process in started)
 
@@ -274,7 +273,7 @@ def main() -> None:
     times |= timed({"loop over steps, objective alone": lambda: objective_step_by_step(params, batch, A, c)}, 0)
     print_beside_the_script(times)
 
-    print("(the derivative of tanh pays where NumPy has no AVX-512: there, cosh is ten times slower)")
+    print("(What the derivative of tanh buys on a machine without AVX-512 is below.)")
 
     print("\nOne validation, its 512 games played by the untrained policy, ms.\n")
     seeds, in_rows = np.arange(64).repeat(8), policy(linear_in_rows, order="C")
@@ -293,18 +292,22 @@ def main() -> None:
     print_beside_the_script(timed(plays, 8))
 
     print("\nOne gradient of the default run, ms, in processes of their own.\n")
-    cores = os.cpu_count() or 1
-    versions = {
-        "the script": (1, 1, True),
-        "  without the hint on memory": (1, 1, False),
-        f"  {cores} threads": (1, cores, True),
-        "  two runs at once": (2, 1, True),
-        f"  two runs at once, {cores} threads each": (2, cores, True),
+    cores = str(os.cpu_count() or 1)
+    versions: dict[str, Callable[[], float]] = {
+        "the script": in_new_processes,
+        "  without the hint on memory": lambda: in_new_processes(hint=False),
+        f"  {cores} threads": lambda: in_new_processes(OPENBLAS_NUM_THREADS=cores),
+        "  two runs at once": lambda: in_new_processes(2),
+        f"  two runs at once, {cores} threads each": lambda: in_new_processes(2, OPENBLAS_NUM_THREADS=cores),
+        "  on a machine without AVX-512": lambda: in_new_processes(NPY_DISABLE_CPU_FEATURES="X86_V4"),
+        "    derivative of tanh left to autograd": lambda: in_new_processes(
+            tanh="tanh_untold", NPY_DISABLE_CPU_FEATURES="X86_V4"
+        ),
     }
     measured: dict[str, list[float]] = {name: [] for name in versions}
     for _ in range(3):
-        for name, (copies, threads, hint) in versions.items():
-            measured[name].append(in_new_processes(copies, threads, hint=hint))
+        for name, version in versions.items():
+            measured[name].append(version())
     print_beside_the_script({name: median(values) for name, values in measured.items()})
 
     peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024
