@@ -13,6 +13,7 @@ import sys
 import time
 import timeit
 from collections.abc import Callable, Mapping
+from dataclasses import replace
 from pathlib import Path
 from statistics import median
 from typing import Any, Literal
@@ -24,20 +25,11 @@ import autograd.numpy as anp
 import numpy as np
 from autograd import grad
 from autograd.extend import defvjp, primitive
-from experiments import DEFAULT_RUN
+from experiments import DEFAULT_RUN, Board7, Board10
 from support import config, gradient_by_hand, mini_batch, objective_step_by_step
 
 import microgrpo as mg
-from microgrpo import (
-    AdamWOptimizer,
-    Array,
-    BattleshipEnv,
-    BattleshipGame,
-    BattleshipGameRules,
-    GRPOConfig,
-    Params,
-    Trajectories,
-)
+from microgrpo import AdamWOptimizer, Array, BattleshipEnv, BattleshipGame, GRPOConfig, Params, Trajectories
 
 Call = Callable[[], Any]
 
@@ -62,8 +54,13 @@ Layer = Callable[[Array, Params, str, str], Array]
 
 @primitive  # type: ignore[untyped-decorator]
 def linear_on_arrays(x: Array, W: Array, b: Array) -> Any:
-    """Compute what `linear` does, on arrays that autograd took from the dict one by one."""
+    """Compute what `linear` does, on the arrays themselves."""
     return (W @ x.T + b[:, None]).T
+
+
+def linear_taken_apart(x: Array, params: Params, W: str, b: str) -> Any:
+    """Compute what `linear` does, on arrays that autograd takes from the dict one by one."""
+    return linear_on_arrays(x, params[W], params[b])
 
 
 @primitive  # type: ignore[untyped-decorator]
@@ -164,16 +161,15 @@ def print_mini_batch(name: str, c: GRPOConfig, params: Params, seconds: float = 
     """Print one row of the first table; return the milliseconds of the whole mini-batch."""
     batch, A = mini_batch(c, params)
     optimizer = AdamWOptimizer(params)
-    seeds, seeds_val = np.random.default_rng(0).integers(2**32, size=c.B).repeat(c.G), np.arange(64).repeat(8)
 
     def steps(gradient: Callable[..., Params]) -> None:
         for _ in range(c.μ):
             optimizer.step(gradient(params, batch, A, c))
 
     calls: dict[str, Call] = {
-        "rollout": lambda: mg.rollout(c.environment, c.policy, params, seeds, 0),
+        "rollout": lambda: mini_batch(c, params),
         "steps": lambda: steps(grad(mg.grpo_objective)),
-        "validation": lambda: mg.rollout(c.environment, c.policy, params, seeds_val, 0),
+        "validation": lambda: mg.rollout(c.environment, c.policy, params, np.arange(64).repeat(8), 0),
         "by hand": lambda: steps(gradient_by_hand),
     }
     rollout, all_steps, validation, all_by_hand = timed(calls, seconds).values()
@@ -197,17 +193,21 @@ def give_hint() -> None:
     mg.train_grpo(AdamWOptimizer(mg.neural_battleship_policy_init()), config(M=0))
 
 
-def gradient_of_default_run(tanh: Any) -> float:
-    """Milliseconds of one gradient of the default run, with this tanh."""
+def gradient_of_default_run(policy: mg.Policy, *, hint: bool) -> float:
+    """Milliseconds of one gradient of the default run, with this form of its policy, after the hint or without it."""
+    if hint:
+        give_hint()
     c, params = default_run()
+    c, gradient = replace(c, policy=policy), grad(mg.grpo_objective)
     batch, A = mini_batch(c, params)
-    gradient = gradient_of(policy(tanh=tanh))
     return timed({"": lambda: gradient(params, batch, A, c)}, 1)[""]
 
 
-def in_new_processes(copies: int = 1, *, hint: bool = True, tanh: str = "anp.tanh", **environment: str) -> float:
+def in_new_processes(
+    copies: int = 1, *, hint: bool = True, policy: str = "mg.neural_battleship_policy", **environment: str
+) -> float:
     """Milliseconds of that gradient in so many processes at once, with these environment variables."""
-    code = f"import benchmark as b; {'b.give_hint()' if hint else 0}; print(b.gradient_of_default_run(b.{tanh}))"
+    code = f"from benchmark import *; print(gradient_of_default_run({policy}, hint={hint}))"
     run, cwd, env = [sys.executable, "-c", code], Path(__file__).parent, os.environ | environment
     started = [subprocess.Popen(run, cwd=cwd, env=env, stdout=subprocess.PIPE, text=True) for _ in range(copies)]
     return median(float(process.communicate()[0].split()[-1]) for process in started)
@@ -229,27 +229,25 @@ def main() -> None:
     )
     print(f"{'':34}   rows  rollout  gradient     validation    total  by hand  step/    loop  loop/")
     print(f"{'':34}                     steps                                hand          step")
-    total = print_mini_batch("the original's constants", config(), mg.neural_battleship_policy_init())
     print_mini_batch("the default run", *default_run())
-    for board_size, ships in ((5, (0, 0, 1, 1, 1)), (7, (0, 0, 1, 2, 1)), (10, (0, 0, 1, 2, 1, 1))):
-        rules = BattleshipGameRules(board_size, ships)
-        environment = type("Env", (BattleshipEnv,), {"rules": rules})
-        totals = {}
+    totals = {}
+    for environment in (BattleshipEnv, Board7, Board10):
+        n = environment.rules.board_size
         for B in (4, 16, 64):
-            c, params = config(environment=environment, B=B), mg.neural_battleship_policy_init(rules, hidden=25)
-            totals[B] = print_mini_batch(f"board {board_size} x {board_size}, B = {B}", c, params)
-        print(f"{'':34} B = 64 takes {totals[64] / totals[4]:.1f} times as long as B = 4.")
-    print(f"\nThe original takes 15,500 ms for the first row: {15500 / total:.0f} times as long.")
+            params = mg.neural_battleship_policy_init(environment.rules, hidden=25)
+            totals[n, B] = print_mini_batch(f"board {n} x {n}, B = {B}", config(environment=environment, B=B), params)
+        print(f"{'':34} B = 64 takes {totals[n, 64] / totals[n, 4]:.1f} times as long as B = 4.")
+    print("\nThe original, whose constants are those of board 5 x 5 and B = 4, takes 15,500 ms:")
+    print(f"{15500 / totals[5, 4]:.0f} times as long.")
 
     print("\nOne gradient step (gradient and AdamW), the original's constants, ms.\n")
     c, params = config(), mg.neural_battleship_policy_init()
     batch, A = mini_batch(c, params)
-    on_arrays: Layer = lambda x, params, W, b: linear_on_arrays(x, params[W], params[b])  # noqa: E731
     untold = policy(linear_untold, tanh_untold, softmax_untold, "C")
     forms: dict[str, Callable[..., Params]] = {
         "the script": grad(mg.grpo_objective),
         "  with the clip, as the paper writes it": gradient_of(policy(), clip=True),
-        "  params taken from the dict one by one": gradient_of(policy(on_arrays)),
+        "  params taken from the dict one by one": gradient_of(policy(linear_taken_apart)),
         "  row order": gradient_of(policy(linear_in_rows, order="C")),
         "  mask by np.where": gradient_of(policy(softmax=softmax_where)),
         "  derivative of linear left to autograd": gradient_of(policy(linear_untold)),
@@ -269,10 +267,7 @@ def main() -> None:
     def step(differentiate: Callable[..., Params]) -> Call:
         return lambda: optimizer.step(differentiate(params, batch, A, c))
 
-    times = timed({name: step(differentiate) for name, differentiate in forms.items()}, 20, c.μ)
-    times |= timed({"loop over steps, objective alone": lambda: objective_step_by_step(params, batch, A, c)}, 0)
-    print_beside_the_script(times)
-
+    print_beside_the_script(timed({name: step(form) for name, form in forms.items()}, 20, c.μ))
     print("(What the derivative of tanh buys on a machine without AVX-512 is below.)")
 
     print("\nOne validation, its 512 games played by the untrained policy, ms.\n")
@@ -301,7 +296,7 @@ def main() -> None:
         f"  two runs at once, {cores} threads each": lambda: in_new_processes(2, OPENBLAS_NUM_THREADS=cores),
         "  on a machine without AVX-512": lambda: in_new_processes(NPY_DISABLE_CPU_FEATURES="X86_V4"),
         "    derivative of tanh left to autograd": lambda: in_new_processes(
-            tanh="tanh_untold", NPY_DISABLE_CPU_FEATURES="X86_V4"
+            policy="policy(tanh=tanh_untold)", NPY_DISABLE_CPU_FEATURES="X86_V4"
         ),
     }
     measured: dict[str, list[float]] = {name: [] for name in versions}
