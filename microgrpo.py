@@ -190,9 +190,10 @@ def linear(x: Array, params: Params, W: str, b: str) -> Array:
 @primitive
 def softmax(logits: Array, barred: Array) -> Array:
     """(rows, actions) logits -> probabilities ∝ exp(logit), 0 where barred is 1 instead of 0."""
-    logits = logits - 1e30 * barred  # in less time than np.where
-    e = np.exp(logits - logits.max(axis=1, keepdims=True, initial=-1e29))  # at most 1; 0 if all is barred
-    return e / np.maximum(e.sum(axis=1, keepdims=True), 1)
+    e = logits - 1e30 * barred  # in less time than np.where; the rest in place, as large new arrays are slow
+    e -= e.max(axis=1, keepdims=True, initial=-1e29)
+    np.exp(e, out=e)  # at most 1; 0 if all is barred
+    return np.divide(e, np.maximum(e.sum(axis=1, keepdims=True), 1), out=e)
 
 
 @primitive
