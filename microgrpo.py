@@ -11,9 +11,9 @@ moves of good games a little more likely and those of bad games less. Read from 
 what stands above it. Short names, here and in the papers:
     policy    π(a|o), the probability of taking action a on seeing observation o; its numbers θ are called params here
     reward    what a game pays; here its score, from 0 to 1
-    G, B, N   games in a group, groups in a mini-batch, games played in lockstep, one per row of every array
+    G, B, N   games in a group; groups in a mini-batch; games played in lockstep, one per row of every array
     T, S      the most steps (moves) that one game can take; the steps that all N games took, summed
-    A, r      advantage: how far a game scored above its group's average; π(a|o) now over π(a|o) when played
+    A, r      advantage: how far a game scored above its group's average; π(a|o) now divided by π(a|o) when played
     tiles     board_size², numbered row by row; a tile's number is also the action that fires at it
 """
 
@@ -134,7 +134,7 @@ class Environment(ABC):
 
     @abstractmethod
     def step(self, action: Array) -> tuple[Array, Array, Array]:
-        """Take actions, (N,) int; return (observation, reward (N,), done (N,)). Rewards add up until done."""
+        """Take actions, (N,) int -> (observation, reward (N,), done (N,)). Rewards add up until done, not after."""
 
     def sample_action(self, action_proba: Array) -> Array:
         """Draw an action per row: (rows, actions) probabilities -> (rows,) int."""
@@ -178,12 +178,12 @@ def neural_battleship_policy_init(rules: BattleshipGameRules | None = None, seed
     return {name: value.astype(np.float32) for name, value in params.items()}
 
 
-# autograd is told the derivatives of linear, softmax, pick and tanh: half the time. In defvjp, a function for each
-# argument turns g, the gradient with respect to the result, into the gradient with respect to that argument. linear is
-# given the whole dict, with gradients of 0 for what it does not use, because autograd is slow at taking a dict apart.
+# autograd is told the derivatives of linear, softmax, pick and tanh: twice as fast. In defvjp, each outer lambda takes
+# the result and the arguments and returns the function that turns g, the gradient by the result, into that by one
+# argument. linear is given the whole dict, as autograd takes it apart slowly; what it does not use has a gradient of 0.
 @primitive
 def linear(x: Array, params: Params, W: str, b: str) -> Array:
-    """Compute x @ params[W].T + params[b]: (rows, inputs) -> (rows, outputs) by columns, for fast sums of rows."""
+    """Compute x @ params[W].T + params[b]: (rows, inputs) -> (rows, outputs), in Fortran order for fast row sums."""
     return (params[W] @ x.T + params[b][:, None]).T
 
 
@@ -192,7 +192,7 @@ def softmax(logits: Array, barred: Array) -> Array:
     """(rows, actions) logits -> probabilities ∝ exp(logit), 0 where barred is 1 instead of 0."""
     e = logits - 1e30 * barred  # in less time than np.where; the rest in place, as large new arrays are slow
     e -= e.max(axis=1, keepdims=True, initial=-1e29)
-    np.exp(e, out=e)  # at most 1; 0 if all is barred
+    np.exp(e, out=e)  # 1 at the maximum, so the sum is at least 1; all 0 if all is barred
     return np.divide(e, np.maximum(e.sum(axis=1, keepdims=True), 1), out=e)
 
 
@@ -223,7 +223,7 @@ def neural_battleship_policy(params: Params, observation: Array) -> Array:
     """Probability of firing at each tile, 0 where fired at: (..., n, n) -> (..., n²). ValueError for another size."""
     leading, tiles = observation.shape[:-2], len(params["b2"])
     require("observation.shape", observation.shape[-2:], lambda n: math.prod(n) == tiles, f"a board of {tiles} tiles")
-    x = np.asfortranarray(observation.reshape(-1, tiles))  # by columns, too
+    x = np.asfortranarray(observation.reshape(-1, tiles))  # Fortran order, too
     hidden = anp.tanh(linear(x, params, "W1", "b1"))
     π = softmax(linear(hidden, params, "W2", "b2"), x * x)  # x² is 1 where fired at
     return π if len(leading) == 1 else anp.reshape(π, (*leading, tiles))
@@ -287,16 +287,16 @@ def rollout(game: type[Environment], policy: Policy, params: Params, init_seeds:
 
 
 def group_advantages(reward: Array, scale_rewards: bool = True) -> Array:
-    """Rewards (B, G) -> advantages (B, G) float64: (reward - group mean) / standard deviation; 0 if all tie."""
+    """Rewards (B, G) -> advantages (B, G) float64: reward - group mean, / standard deviation if asked; 0 if all tie."""
     tie = np.ptp(reward, axis=1, keepdims=True) == 0  # the mean's rounding error must not be divided by almost 0
     A = np.where(tie, 0, reward - reward.mean(axis=1, keepdims=True))
     return A / np.where(tie, 1, reward.std(axis=1, keepdims=True)) if scale_rewards else A
 
 
 def grpo_objective(params: Params, batch: Trajectories, A: Array, config: GRPOConfig) -> float:
-    """Compute the loss: DeepSeekMath's equation 3, negated, over T. A: (S,) float32, advantage of the step's game."""
+    """Compute the loss: DeepSeekMath's equation 3, negated, T as length. A: (S,) float32, each step's advantage."""
     π = pick(config.policy(params, batch.observation), batch.action)  # π_θ(a|o), (S,)
-    r = π / batch.π_old  # 1 at the first gradient step of a mini-batch
+    r = π / batch.π_old  # 1 at a mini-batch's first gradient step, with the gradient of log π
     # The paper's min(r·A, clip(r, 1 - ε, 1 + ε)·A) in fewer operations: a gain ends at (1 + ε)·A if A > 0, at (1 - ε)·A
     # if A < 0. Past that it is flat, so there is no gradient.
     gain = anp.minimum(r * A, A + config.ε * np.abs(A))
@@ -304,7 +304,7 @@ def grpo_objective(params: Params, batch: Trajectories, A: Array, config: GRPOCo
         π_ref = pick(config.reference_policy(batch.observation), batch.action)
         log_ratio = np.log(np.maximum(π_ref, 1e-12)) - anp.log(anp.maximum(π, 1e-12))
         gain = gain - config.β * (anp.exp(log_ratio) - log_ratio - 1)
-    return anp.sum(gain) / -(config.B * config.G * batch.T)  # T, not the game's own length: Dr. GRPO
+    return anp.sum(gain) / -(config.B * config.G * batch.T)  # T, not own lengths: all moves weigh alike (Dr. GRPO)
 
 
 # === Train: AdamW follows the gradient, mini-batch by mini-batch ======================================================
@@ -401,7 +401,7 @@ def report(config: GRPOConfig, before: Params, after: Params) -> None:
 
 
 def main() -> None:
-    """Train, save, report: 4 × the default groups, for a steadier gradient, 2 steps on each, as new ones are cheap."""
+    """Train, save, report: 4 × the default groups, for a steadier gradient; 2 steps per batch, as games are cheap."""
     config = GRPOConfig(BattleshipEnv, neural_battleship_policy, reference_battleship_policy, B=16, μ=2)
     before = neural_battleship_policy_init(hidden=50)  # twice as many units as tiles, for finer patterns of hits
     optimizer = AdamWOptimizer(before, learning_rate=4e-3)  # large, as the gradient is steady
